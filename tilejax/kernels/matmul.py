@@ -1,0 +1,67 @@
+"""Matrix multiplication: a program an output block, a pipeline along K."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+import tilejax as tj
+
+from .blocks import Size, accumulator, block_size, check_rank, destination, on_gpu
+from .window import View
+
+
+def gemm(
+    a: tj.TensorView,
+    b: tj.TensorView,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: Any = None,
+    *,
+    block_m: Size = None,
+    block_n: Size = None,
+    block_k: Size = None,
+    window: Size = None,
+    out: View | None = None,
+) -> View:
+    """`a @ b` of `(M, K)` and `(K, N)`.
+
+    Accumulates in float32, integers in int32, unless `acc_dtype` says otherwise. The result has the dtype of
+    `a`, for operands of one byte that of the accumulator, unless `out_dtype` says otherwise. `precision` is
+    that of `tj.mma`: float32 operands are multiplied as float32 by default.
+    """
+    check_rank("gemm", 2, a=a, b=b)
+    if a.shape[1] != b.shape[0]:
+        raise tj.ShapeError(
+            f"gemm: a has shape {a.shape} and b {b.shape}; the columns of a must be the rows of b"
+        )
+    acc_dtype = acc_dtype or (jnp.int32 if jnp.issubdtype(a.dtype, jnp.integer) else accumulator(a.dtype))
+    C = destination(
+        out, (a.shape[0], b.shape[1]), out_dtype or (acc_dtype if a.dtype.itemsize == 1 else a.dtype)
+    )
+
+    block_m = block_size("block_m", block_m, 128, a.shape[0])
+    block_n = block_size("block_n", block_n, 128, b.shape[1])
+    block_k = block_size("block_k", block_k, 128 // a.dtype.itemsize if on_gpu() else 512, a.shape[1])
+    gm = tj.axis("block_m", tj.cdiv(a.shape[0], block_m))
+    gn = tj.axis("block_n", tj.cdiv(b.shape[1], block_n))
+    kt = tj.axis("k_tiles", tj.cdiv(a.shape[1], block_k))
+    m, n, k = tj.axis("m", block_m), tj.axis("n", block_n), tj.axis("k", block_k)
+
+    @tj.parallel(gm, gn)
+    def _(nest):
+        m0, n0 = nest.index(gm) * block_m, nest.index(gn) * block_n
+
+        @nest.pipeline(kt, carry=tj.zeros(tj.shape(m, n), acc_dtype), window=window or 0)
+        def acc(step, acc):
+            k0 = step.index() * block_k
+            step.stage("load")
+            left = a[tj.coord(m0, k0), tj.shape(m, k)]
+            right = b[tj.coord(k0, n0), tj.shape(k, n)]
+            step.stage("compute")
+            return tj.mma(left, right, acc, precision=precision)
+
+        C(tj.coord(m0, n0), tj.shape(m, n)).store(acc.astype(C.dtype))
+
+    return C

@@ -1,0 +1,64 @@
+"""Inclusive scans of rows of any length: scan a block, combine it with the carry, carry the last column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+import tilejax as tj
+
+from .blocks import Size, accumulator, check_rank, destination, tiles
+from .window import View
+
+
+def cumsum(
+    x: tj.TensorView, *, block_rows: Size = None, block_cols: Size = None, out: View | None = None
+) -> View:
+    """The running sum along the last axis.
+
+    f16 and bf16 carry f32 and round each output; bool counts in int32; integers keep their dtype.
+    """
+    check_rank("cumsum", 1, more=True, x=x)
+    dtype = jnp.dtype(jnp.int32) if x.dtype == jnp.bool_ else x.dtype
+    y = destination(out, x.shape, dtype)
+    _scan(tj.cumsum, tj.add, 0, accumulator(dtype), y, x, block_rows, block_cols)
+    return y
+
+
+def cummax(
+    x: tj.TensorView, *, block_rows: Size = None, block_cols: Size = None, out: View | None = None
+) -> View:
+    """The running maximum along the last axis; NaN from the first NaN on."""
+    check_rank("cummax", 1, more=True, x=x)
+    floating = jnp.issubdtype(x.dtype, jnp.floating)
+    least = -jnp.inf if floating else False if x.dtype == jnp.bool_ else int(jnp.iinfo(x.dtype).min)
+    y = destination(out, x.shape, x.dtype)
+    _scan(tj.cummax, tj.maximum, least, x.dtype, y, x, block_rows, block_cols)
+    return y
+
+
+def _scan(
+    scan: Callable[..., tj.Tile],
+    combine: Callable[..., tj.Tile],
+    identity: float,
+    dtype: Any,
+    y: View,
+    x: tj.TensorView,
+    block_rows: Size,
+    block_cols: Size,
+) -> None:
+    # A row of up to 4096 is one block; the blocks of a longer one are even, so that the last is not a rest.
+    length = max(x.shape[-1], 1)
+    block = tiles(x, block_rows, block_cols, columns=tj.cdiv(length, tj.cdiv(length, 4096)))
+    rows, columns, column = block[:-1], block[-1:], block.axes[-1]
+
+    @tj.parallel(*rows.grid)
+    def _(nest):
+        @nest.serial(*columns.grid, carry=tj.full(tj.shape(*rows.axes), identity, dtype))
+        def _(step, carry):
+            here = block.at(step)
+            scanned = combine(scan(x[here].astype(dtype), column), carry)
+            y(*here).store(scanned.astype(y.dtype))
+            return tj.gather(scanned, column.extent - 1, column)
