@@ -12,7 +12,7 @@ import tilejax as tj
 def attention(Q, K, V, *, block_q=256, block_kv=256):
     """Causal attention of (heads, length, dim) arrays."""
     heads, length, dim = Q.shape
-    O = tj.output_like(Q)
+    result = tj.output_like(Q)
     head = tj.axis("head", heads)
     query_blocks = tj.axis("query_blocks", tj.cdiv(length, block_q))
     key_blocks = tj.axis("key_blocks", tj.cdiv(length, block_kv))
@@ -43,9 +43,11 @@ def attention(Q, K, V, *, block_q=256, block_kv=256):
             return new_peak, total, tj.mma(weight, value, acc * rescale)
 
         _, total, acc = state
-        O(tj.coord(h0, q0, 0), tj.shape(h, q, d)).store(acc / total)
+        result(tj.coord(h0, q0, 0), tj.shape(h, q, d)).store(acc / total)
 
-    return O
+    return result
+
+
 # --8<-- [end:attention]
 
 
@@ -62,8 +64,10 @@ def main(heads=8, length=2048, dim=64) -> float:
     q, k, v = (rng.standard_normal((heads, length, dim), np.float32) for _ in range(3))
     difference = float(np.abs(attention(q, k, v) - reference(q, k, v)).max())
     tile, whole = tj.benchmark(attention, q, k, v), tj.benchmark(jax.jit(reference), q, k, v)
-    print(f"causal attention, {heads} heads, {length} x {dim}: "
-          f"tile {tile.warm * 1e3:.0f} ms, whole scores in jnp {whole.warm * 1e3:.0f} ms")
+    print(
+        f"causal attention, {heads} heads, {length} x {dim}: "
+        f"tile {tile.warm * 1e3:.0f} ms, whole scores in jnp {whole.warm * 1e3:.0f} ms"
+    )
     print(f"largest difference {difference:.1e}")
     return difference
 

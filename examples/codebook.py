@@ -28,6 +28,8 @@ def decoder(table, *, block=256):
         return values
 
     return decode
+
+
 # --8<-- [end:decoder]
 
 
@@ -39,7 +41,10 @@ def main(rows=1024, columns=512) -> float:
     decoded = np.asarray(decoder(jnp.asarray(levels))(codes))
     assert (decoded == levels[codes]).all()
     error = float(np.abs(decoded - weights).mean())
-    print(f"{weights.nbytes // 1024} KiB of weights as {codes.size // 2 // 1024} KiB of codes: mean error {error:.3f}")
+    print(
+        f"{weights.nbytes // 1024} KiB of weights as {codes.size // 2 // 1024} KiB of 4-bit codes, "
+        f"mean error {error:.3f}"
+    )
     return error
 
 

@@ -36,6 +36,8 @@ def classify(queries, points, labels, *, classes=10, neighbours=5, block=64):
         answer(tj.coord(start), tj.shape(q)).store(tj.argmax(count, kind).astype(answer.dtype))
 
     return answer
+
+
 # --8<-- [end:classify]
 
 
@@ -54,9 +56,12 @@ def digits(neighbours=5) -> tuple[float, float]:
     return ours, sklearn
 
 
-def photograph(path: str, noise=0.1) -> np.ndarray:
-    """Write the noisy photograph, its median and the median's edges side by side; return the picture."""
-    grey = load_sample_image("china.jpg").mean(-1).astype(np.float32)
+def photograph(path: str, noise=0.1) -> tuple[float, float]:
+    """Write a noisy photograph, its median and the median's edges side by side.
+
+    Print and return the mean errors of the noisy photograph and of its median.
+    """
+    grey = np.rint(load_sample_image("china.jpg").mean(-1)).astype(np.float32)
     spots = np.random.default_rng(0).random(grey.shape)
     noisy = np.where(spots < noise / 2, 0, np.where(spots > 1 - noise / 2, 255, grey)).astype(np.float32)
     _, _, median = kernels.sobel_median(noisy)
@@ -67,7 +72,7 @@ def photograph(path: str, noise=0.1) -> np.ndarray:
     before, after = (float(np.abs(image - grey).mean()) for image in (noisy, np.asarray(median)))
     print(f"photograph: {noise:.0%} of the pixels spoilt; error {before:.1f}, after the median {after:.1f}")
     print(f"  noisy, median, edges: {path}")
-    return picture
+    return before, after
 
 
 if __name__ == "__main__":

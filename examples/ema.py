@@ -24,6 +24,8 @@ def ema(decay, x, *, block_rows=16):
         y(*here).store(mean)
 
     return y
+
+
 # --8<-- [end:ema]
 
 
@@ -46,6 +48,8 @@ def logsumexp(x):
         y(tj.coord(nest.index()), tj.shape(r)).store(tj.reduce(value, c, tj.Reducer(logaddexp, -1e30)))
 
     return y
+
+
 # --8<-- [end:logsumexp]
 
 
@@ -61,8 +65,10 @@ def main(rows=100, time=1000) -> tuple[float, float]:
     for t in range(time):
         state = expected[:, t] = np.float64(np.float32(0.9)) * state + (0.1 * noisy)[:, t]
     ema_error = float(np.abs(smooth - expected).max())
-    print(f"moving average of {rows} x {time}: largest error {ema_error:.1e}, "
-          f"noise {np.diff(noisy).std():.2f} -> {np.diff(smooth).std():.2f}")
+    print(
+        f"moving average of {rows} x {time}: largest error {ema_error:.1e}, "
+        f"noise {np.diff(noisy).std():.2f} -> {np.diff(smooth).std():.2f}"
+    )
 
     exact = np.log(np.exp(noisy.astype(np.float64)).sum(1))
     lse_error = float(np.abs(logsumexp(noisy) - exact).max())

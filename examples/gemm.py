@@ -31,6 +31,8 @@ def gemm(A, B, *, block_m=128, block_n=128, block_k=32, window=2):
         C(tj.coord(m0, n0), tj.shape(m, n)).store(acc.astype(C.dtype))
 
     return C
+
+
 # --8<-- [end:gemm]
 
 

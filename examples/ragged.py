@@ -27,6 +27,8 @@ def ragged_mean(x, lengths, *, block=64):
         means(tj.coord(i), tj.shape(r)).store(total / tj.maximum(length, 1))
 
     return means
+
+
 # --8<-- [end:ragged_mean]
 
 
@@ -36,7 +38,9 @@ def main(rows=2000, columns=1500) -> float:
     lengths = rng.integers(0, columns + 1, rows, np.int32)
     x = rng.standard_normal((rows, columns), np.float32)
     x[np.arange(columns) >= lengths[:, None]] = np.nan
-    expected = np.array([row[:n].sum(dtype=np.float64) / max(n, 1) for row, n in zip(x, lengths, strict=True)])
+    expected = np.array(
+        [row[:n].sum(dtype=np.float64) / max(n, 1) for row, n in zip(x, lengths, strict=True)]
+    )
     error = float(np.abs(ragged_mean(x, lengths) - expected).max())
     print(f"means of {rows} ragged rows, {lengths.mean():.0f} entries on average: largest error {error:.1e}")
     return error

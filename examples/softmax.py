@@ -21,6 +21,8 @@ def softmax(x, *, block_rows=64):
         y(origin, tj.shape(r, c)).store(exponentials / tj.sum(exponentials, c))
 
     return y
+
+
 # --8<-- [end:softmax]
 
 

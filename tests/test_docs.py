@@ -1,14 +1,20 @@
-"""Every Python block of README and docs runs, in page order with one namespace a page, and its asserts hold."""
+"""Every ```python block of README and docs runs, its asserts hold; those of a page share a namespace.
+
+A block marked ```py is only shown: the source of a documented kernel, which has tests of its own.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
 
+import tilejax as tj
+from tilejax import kernels
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-INCLUDE = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
+INCLUDE = re.compile(r'^ *--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -44,3 +50,15 @@ def test_includes_and_links_resolve(page):
         assert included(match).strip()
     for target, _ in LINK.findall(text):
         assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_readme_shows_the_gemm_of_the_examples():
+    section = included(INCLUDE.match('--8<-- "examples/gemm.py:gemm"'))  # type: ignore[arg-type]
+    assert section.strip() in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("module", [tj, kernels], ids=["tilejax", "tilejax.kernels"])
+def test_every_public_name_is_in_the_reference(module):
+    reference = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", reference))))
+    assert set(module.__all__) <= words
