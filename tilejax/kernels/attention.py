@@ -53,7 +53,7 @@ def flash_attention(
     d, dv = tj.axis("channel", channels), tj.axis("value_channel", v.shape[3])
 
     @tj.parallel(batch, kv_head, member, query_blocks)
-    def _(nest):
+    def _(nest: tj.Nest):
         b0, kv0 = nest.index(batch), nest.index(kv_head)
         h0, q0 = kv0 * group + nest.index(member), nest.index(query_blocks) * block_q
         query = q[tj.coord(b0, h0, q0, 0), tj.shape(b, h, m, d)]

@@ -36,7 +36,7 @@ class Blocks:
         """The axes to run over; one program when nothing is cut."""
         return tuple(cut for cut in self.cuts if cut is not None) or (tj.axis("whole", 1),)
 
-    def at(self, nest: Any) -> tuple[Any, Any]:
+    def at(self, nest: tj.Nest) -> tuple[Any, Any]:
         """`(origin, shape)` of the block that `nest` is at: `x[block.at(nest)]` loads it."""
         starts = (
             0 if cut is None else nest.index(cut) * axis.extent

@@ -60,7 +60,7 @@ def conv2d(
     ic, oc = tj.axis("input_channel", x.shape[3]), tj.axis("output_channel", w.shape[3])
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         n0, y0, x0 = block.at(nest)[0]
         field = tj.coord(n0, y0 * stride[0] - padding[0], x0 * stride[1] - padding[1], 0)
         taps = windows(
@@ -114,7 +114,7 @@ def depthwise_conv_pool(
     fy, fx = tj.axis("filter_y", w.shape[0]), tj.axis("filter_x", w.shape[1])
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         y0, x0, _ = here[0]
         taps = windows(x, tj.coord(y0 - padding[0], x0 - padding[1], 0), (oy, ox), (fy, fx), after=(c,))

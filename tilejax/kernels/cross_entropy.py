@@ -31,7 +31,7 @@ def sparse_cross_entropy(
     c = block.axes[-1]
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here, rows = block.at(nest), block[:-1].at(nest)
         value, label = logits[here].astype(f32), int32_ids(labels[rows], classes)
         peak = tj.max(value, c)

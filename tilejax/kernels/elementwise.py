@@ -94,7 +94,7 @@ def _each(
     block = tiles(xs[0], block_rows, block_cols)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         y(*here).store(function(*(x[here] for x in xs)).astype(y.dtype))
 
@@ -122,7 +122,7 @@ def bias_gelu_residual(
     block = tiles(x, block_rows, block_cols)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here, columns = block.at(nest), block[-1:].at(nest)
         value = x[here].astype(f32) + bias[columns].astype(f32)  # the bias broadcasts by its column axis
         cubic = value * value * value

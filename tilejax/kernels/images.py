@@ -30,7 +30,7 @@ def sobel_median(
     fy, fx, tap = tj.axis("filter_y", 3), tj.axis("filter_x", 3), tj.axis("tap", 9)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         y0, x0 = here[0]
         window = windows(image, tj.coord(y0 - 1, x0 - 1), block.axes, (fy, fx))

@@ -50,7 +50,7 @@ def gemm(
     m, n, k = tj.axis("m", block_m), tj.axis("n", block_n), tj.axis("k", block_k)
 
     @tj.parallel(gm, gn)
-    def _(nest):
+    def _(nest: tj.Nest):
         m0, n0 = nest.index(gm) * block_m, nest.index(gn) * block_n
 
         @nest.pipeline(kt, carry=tj.zeros(tj.shape(m, n), acc_dtype), window=window or 0)

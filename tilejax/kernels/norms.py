@@ -60,7 +60,7 @@ def softmax_norms(
     c = block.axes[-1]
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         row = x[here].astype(f32)
         softmax(*here).store(_softmax(row, c).astype(softmax.dtype))
@@ -101,7 +101,7 @@ def _each_row(
     block = whole_rows(x, block_rows)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         first, *others = (term[here].astype(f32) for term in terms.values())
         row = sum(others, first)

@@ -26,7 +26,7 @@ def sort(
     c = block.axes[-1]
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         ordered, places = tj.sort(x[here], c, descending=descending)
         values(*here).store(ordered)
@@ -56,7 +56,7 @@ def top_k(
     c, rank = block.axes[-1], tj.axis("rank", k)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         there = here[0], tj.shape(*block.axes[:-1], rank)
         best, places = tj.top_k(x[here], c, rank, largest=largest)

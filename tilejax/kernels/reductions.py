@@ -49,7 +49,7 @@ def _reduce_rows(
     column = block.axes[-1]
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         y(*block[:-1].at(nest)).store(reduce(x[block.at(nest)], column).astype(y.dtype))
 
     return y

@@ -55,7 +55,7 @@ def _scan(
     rows, columns, column = block[:-1], block[-1:], block.axes[-1]
 
     @tj.parallel(*rows.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         @nest.serial(*columns.grid, carry=tj.full(tj.shape(*rows.axes), identity, dtype))
         def _(step, carry):
             here = block.at(step)

@@ -39,7 +39,7 @@ def segment_sum(
     none = (0,) * len(features)
 
     @tj.parallel(segment)
-    def _(nest):
+    def _(nest: tj.Nest):
         start = tj.zeros(tj.shape(here, *features), acc_dtype), tj.zeros(tj.shape(here), jnp.int32)
 
         @nest.pipeline(blocks, carry=start)

@@ -52,7 +52,7 @@ def row_statistics(
     c = block.axes[-1]
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         here = block.at(nest)
         value, expected = x[here].astype(f32), target[here].astype(f32)
         difference = value - expected

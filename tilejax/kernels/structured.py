@@ -17,7 +17,7 @@ def structured_sum(x: tj.TensorView, *, out: View | None = None) -> View:
     acc_dtype = accumulator(y.dtype)
 
     @tj.parallel(row)
-    def _(nest):
+    def _(nest: tj.Nest):
         @nest.serial(phase, carry=tj.zeros(tj.shape(r), acc_dtype))
         def total(phase_nest, so_far):
             @phase_nest.pipeline(step, carry=so_far, window=2)

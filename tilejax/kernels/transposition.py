@@ -17,7 +17,7 @@ def transpose(
     block = tiles(x, block_rows, block_cols, columns=64)
 
     @tj.parallel(*block.grid)
-    def _(nest):
+    def _(nest: tj.Nest):
         y(*block[::-1].at(nest)).store(x[block.at(nest)])
 
     return y

@@ -10,8 +10,8 @@ import tilejax as tj
 def windows(
     view: tj.TensorView,
     origin: Any,
-    pixels: tuple[tj.Axis, tj.Axis],
-    taps: tuple[tj.Axis, tj.Axis],
+    pixels: tuple[tj.Axis, ...],
+    taps: tuple[tj.Axis, ...],
     *,
     before: tuple[tj.Axis, ...] = (),
     after: tuple[tj.Axis, ...] = (),
