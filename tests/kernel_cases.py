@@ -21,6 +21,18 @@ def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def f32(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def i32(values: Any) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def i8(values: Any) -> np.ndarray:
+    return np.array(values, np.int8)
+
+
 def close(got: Any, want: Any, dtype: Any, slack: Any = 0.0) -> None:
     """`got` is the float64 `want` rounded to `dtype`, after float32 arithmetic that is off by at most `slack`
     units of the float32 eps (absolute; an array or a scalar).
@@ -101,8 +113,8 @@ def _softmax(x: np.ndarray) -> Any:
 def _standard(x: np.ndarray, eps: float = 1e-5) -> Any:
     """The mean is off by n roundings of the mean magnitude, which the deviation then divides."""
     x = oracle.f64(x)
-    deviation = np.sqrt(x.var(-1, keepdims=True) + eps)
-    mean = np.abs(x).mean(-1, keepdims=True)
+    mean = oracle.row_mean(np.abs(x))
+    deviation = np.sqrt(oracle.row_mean((x - oracle.row_mean(x)) ** 2) + eps)
     return (x.shape[-1] + 8) * ((mean + np.abs(x)) / deviation + np.abs(oracle.layernorm(x, eps)))
 
 

@@ -39,10 +39,12 @@ def bias_gelu_residual(x: Array, bias: Array, residual: Array) -> Array:
     return 0.5 * z * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))) + f64(residual)
 
 
+@quiet
 def row_sum(x: Array) -> Array:
     return f64(x).sum(-1)
 
 
+@quiet
 def row_abssum(x: Array) -> Array:
     return np.abs(f64(x)).sum(-1)
 
@@ -76,16 +78,22 @@ def softmax(x: Array) -> Array:
 
 
 @quiet
+def row_mean(x: Array) -> Array:
+    """As a column; NaN of empty rows."""
+    return f64(x).sum(-1, keepdims=True) / np.float64(np.shape(x)[-1])
+
+
+@quiet
 def layernorm(x: Array, eps: float = 1e-5) -> Array:
     x = f64(x)
-    centered = x - x.mean(-1, keepdims=True)
-    return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps)
+    centered = x - row_mean(x)
+    return centered / np.sqrt(row_mean(centered**2) + eps)
 
 
 @quiet
 def rmsnorm(x: Array, eps: float = 1e-12) -> Array:
     x = f64(x)
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+    return x / np.sqrt(row_mean(x**2) + eps)
 
 
 def residual_layernorm(x: Array, residual: Array, eps: float = 1e-5) -> Array:
@@ -177,6 +185,10 @@ def sobel_median(image: Array) -> tuple[Array, Array, Array]:
 
 
 def _windows(x: Array, shape: tuple[int, int]) -> Array:
+    """The windows of `shape` over the first two axes, which become the last two; none where they do not fit."""
+    if any(size < taps for size, taps in zip(x.shape, shape, strict=False)):
+        places = (max(0, size - taps + 1) for size, taps in zip(x.shape, shape, strict=False))
+        return np.zeros((*places, *x.shape[2:], *shape))
     return np.lib.stride_tricks.sliding_window_view(x, shape, (0, 1))
 
 

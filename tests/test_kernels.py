@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from kernel_cases import CASES, FIFTEEN, FLOATS, NEED_A_COLUMN, close, normal
+from kernel_cases import CASES, FIFTEEN, FLOATS, NEED_A_COLUMN, close, f32, normal
 
 import tilejax as tj
 from tilejax import kernels
@@ -118,7 +118,7 @@ def finite_slack(name):
 
 
 def test_a_scan_keeps_nan_across_blocks():
-    x = np.float32([[1, np.nan, 2, 3, 4, 5]])
+    x = f32([[1, np.nan, 2, 3, 4, 5]])
     close(kernels.cummax(x, block_cols=2), oracle.cummax(x), np.float32)
     close(kernels.cumsum(x, block_cols=2), oracle.cumsum(x), np.float32)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import ml_dtypes
 import numpy as np
 import oracle
 import pytest
-from kernel_cases import FLOATS, close, normal
+from kernel_cases import FLOATS, close, f32, i32, normal
 
 import tilejax as tj
 from tilejax import kernels
 from tilejax.kernels import Window, attention, cross_entropy
 
-FEW = {"block_q": 4, "block_kv": 8}
+FEW: dict[str, Any] = {"block_q": 4, "block_kv": 8}
 
 
 def qkv(batch, heads, kv_heads, queries, keys, channels, values, dtype=np.float32):
@@ -158,20 +160,20 @@ class TestCrossEntropy:
             check_cross_entropy(kernels.sparse_cross_entropy, normal(5, classes), labels)
 
     def test_interpreted(self):
-        labels = np.int32([0, 6, 3, -1, 7])
+        labels = i32([0, 6, 3, -1, 7])
         check_cross_entropy(tj.interpret(kernels.sparse_cross_entropy), normal(5, 7), labels, block_rows=2)
 
     def test_infinite_logits(self):
-        logits = np.float32([[-np.inf, 1, 2], [-np.inf, 1, 2], [np.inf, 1, 2], [np.nan, 1, 2], [-np.inf] * 3])
-        check_cross_entropy(kernels.sparse_cross_entropy, logits, np.int32([1, 0, 0, 1, 1]))
+        logits = f32([[-np.inf, 1, 2], [-np.inf, 1, 2], [np.inf, 1, 2], [np.nan, 1, 2], [-np.inf] * 3])
+        check_cross_entropy(kernels.sparse_cross_entropy, logits, i32([1, 0, 0, 1, 1]))
 
     def test_the_gradient_is_that_of_the_loss(self):
-        logits, labels = normal(6, 9), np.int32([0, 8, 4, 2, 2, 1])
+        logits, labels = normal(6, 9), i32([0, 8, 4, 2, 2, 1])
         by_jax = jax.grad(lambda z: kernels.sparse_cross_entropy(z, labels)[0].sum())(logits)
         close(by_jax, oracle.sparse_cross_entropy(logits, labels)[1], np.float32, 64)
 
     def test_into_windows(self):
-        logits, labels = normal(5, 7), np.int32([0, 6, 3, -1, 7])
+        logits, labels = normal(5, 7), i32([0, 6, 3, -1, 7])
 
         def kernel(around_losses, around_gradient, logits, labels):
             losses, gradient = tj.update(around_losses), tj.update(around_gradient)

@@ -7,12 +7,12 @@ import re
 import jax
 import numpy as np
 import pytest
-from kernel_cases import normal
+from kernel_cases import i8, i32, normal
 
 import tilejax as tj
 from tilejax import kernels
 
-X, Y, ROW, IDS = normal(3, 5), normal(3, 5, seed=1), normal(5, seed=2), np.int32([0, 2, 1])
+X, Y, ROW, IDS = normal(3, 5), normal(3, 5, seed=1), normal(5, seed=2), i32([0, 2, 1])
 HEADS = normal(1, 2, 3, 4)
 
 OF_ONE_MATRIX = """
@@ -66,12 +66,12 @@ WRONG = [
     ("copy", (3.0,), {}, tj.ShapeError, "copy: x must have 1 or more dimensions, it has 0"),
     ("row_sum", (ROW,), {}, tj.ShapeError, "row_sum: x must have 2 or more dimensions, it has 1"),
     ("transpose", (Q,), {}, tj.ShapeError, "transpose: x must have 2 dimensions, it has 4"),
-    ("exp", (np.int32([[1]]),), {}, tj.DtypeError, "exp: x must be floating, it is int32"),
-    ("softmax", (np.int32([[1]]),), {}, tj.DtypeError, "softmax: x must be floating, it is int32"),
-    ("clamp", (np.int8([[1]]),), {}, tj.DtypeError, "clamp: lo=-0.5 is not a value of x, which is int8"),
+    ("exp", (i32([[1]]),), {}, tj.DtypeError, "exp: x must be floating, it is int32"),
+    ("softmax", (i32([[1]]),), {}, tj.DtypeError, "softmax: x must be floating, it is int32"),
+    ("clamp", (i8([[1]]),), {}, tj.DtypeError, "clamp: lo=-0.5 is not a value of x, which is int8"),
     (
         "clamp",
-        (np.int8([[1]]), 0, 300),
+        (i8([[1]]), 0, 300),
         {},
         tj.DtypeError,
         "clamp: hi=300 is not a value of x, which is int8",

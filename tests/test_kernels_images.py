@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import oracle
 import pytest
@@ -11,7 +14,7 @@ import tilejax as tj
 from tilejax import kernels
 from tilejax.kernels import Window, convolution, images
 
-BLOCKS = {"block_rows": 2, "block_cols": 3}
+BLOCKS: dict[str, Any] = {"block_rows": 2, "block_cols": 3}
 
 
 def pair(value):
@@ -22,7 +25,7 @@ def check_conv(call, x, w, bias=None, *, stride=1, padding=0, dilation=1, relu=F
     got = call(x, w, bias, stride=stride, padding=padding, dilation=dilation, relu=relu, **blocks)
     sizes = pair(stride), pair(padding), pair(dilation)
     magnitude = oracle.conv2d(np.abs(x), np.abs(w), None if bias is None else np.abs(bias), *sizes)
-    close(got, oracle.conv2d(x, w, bias, *sizes, relu), x.dtype, (w[..., 0].size + 4) * magnitude)
+    close(got, oracle.conv2d(x, w, bias, *sizes, relu), x.dtype, (math.prod(w.shape[:3]) + 4) * magnitude)
 
 
 @pytest.mark.parametrize("blocks", [{}, BLOCKS], ids=["default", "blocks"])
@@ -154,9 +157,12 @@ def test_into_windows(run):
     def kernel(around, around_images, x, w, image):
         y = tj.update(around)
         convolution.conv2d(x, w, padding=1, out=Window(y, (0, 1, 1, 1), (1, 5, 5, 2)), **BLOCKS)
-        several = tuple(tj.update(around_images) for _ in range(3))
-        images.sobel_median(image, out=tuple(Window(v, (1, 2), (5, 5)) for v in several), **BLOCKS)
-        return y, several
+        gx, gy, median = (tj.update(around_images) for _ in range(3))
+        here = (1, 2), (5, 5)
+        images.sobel_median(
+            image, out=(Window(gx, *here), Window(gy, *here), Window(median, *here)), **BLOCKS
+        )
+        return y, (gx, gy, median)
 
     y, filtered = run(kernel)(np.ones((1, 8, 8, 4), np.float32), np.ones((8, 8), np.float32), x, w, image)
     padding = ((0, 0), (1, 2), (1, 2), (1, 1))

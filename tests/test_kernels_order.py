@@ -6,13 +6,13 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from kernel_cases import FLOATS, close, normal
+from kernel_cases import FLOATS, close, f32, i8, i32, normal
 
 import tilejax as tj
 from tilejax import kernels
 from tilejax.kernels import Window, order, segments, structured
 
-TIES = np.float32(
+TIES = f32(
     [
         [np.nan, -0.0, 0.0, -np.nan, np.inf, -1, 0.0],
         [1, 1, 1, 1, 1, 1, 1],
@@ -109,8 +109,8 @@ class TestSegmentSum:
         check_segments(kernels.segment_sum, ids_of(37, 4), values, 4, block_items=8)
 
     def test_narrow_integers_wrap(self):
-        sums, counts = kernels.segment_sum(np.int32([1, 1, 0]), np.int8([100, 100, -3]), 2)
-        close(sums, np.int8([-3, -56]), np.int8)
+        sums, counts = kernels.segment_sum(i32([1, 1, 0]), i8([100, 100, -3]), 2)
+        close(sums, i8([-3, -56]), np.int8)
         close(counts, [1, 2], np.int32)
 
     @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint32], ids=lambda d: np.dtype(d).name)
@@ -128,17 +128,15 @@ class TestSegmentSum:
         close(sums, [4096], FLOATS[2])
 
     def test_nan_stays_in_its_segment(self):
-        sums, _ = kernels.segment_sum(np.int32([0, 1, 2]), np.float32([1, np.nan, np.inf]), 3)
+        sums, _ = kernels.segment_sum(i32([0, 1, 2]), f32([1, np.nan, np.inf]), 3)
         close(sums, [1, np.nan, np.inf], np.float32)
 
     def test_interpreted(self):
-        check_segments(
-            tj.interpret(kernels.segment_sum), np.int32([0, 2, 2, 9, -1]), normal(5), 4, block_items=2
-        )
+        check_segments(tj.interpret(kernels.segment_sum), i32([0, 2, 2, 9, -1]), normal(5), 4, block_items=2)
 
     def test_the_gradient_of_an_empty_segment_is_zero(self):
         def third(values):
-            return kernels.segment_sum(np.int32([0, 1, 1, 5]), values, 3)[0][2]
+            return kernels.segment_sum(i32([0, 1, 1, 5]), values, 3)[0][2]
 
         close(jax.grad(third)(normal(4)), np.zeros(4), np.float32)
 
@@ -191,11 +189,11 @@ class TestRowStatistics:
         check_statistics(tj.interpret(kernels.row_statistics), *losses(5, 7), block_rows=2)
 
     def test_nan_and_ties(self):
-        x = np.float32([[1, np.nan, 8, np.nan], [3, 7, 7, 1], [np.nan, 1, 1, 1]])
+        x = f32([[1, np.nan, 8, np.nan], [3, 7, 7, 1], [np.nan, 1, 1, 1]])
         half = np.full_like(x, 0.5)
         got = kernels.row_statistics(x, half, half)
         np.testing.assert_array_equal(got.argmax, [1, 1, 0])
-        np.testing.assert_array_equal(got.peak, np.float32([np.nan, 7, np.nan]))
+        np.testing.assert_array_equal(got.peak, f32([np.nan, 7, np.nan]))
         nan = kernels.row_statistics(half, half, x)  # clip keeps NaN
         np.testing.assert_array_equal(np.isnan(nan.bce), [True, False, True])
 
@@ -229,7 +227,7 @@ class TestStructuredSum:
 @pytest.mark.parametrize("run", [tj.jit, tj.interpret], ids=["jit", "interpret"])
 def test_into_windows(run):
     """What is around the results stays, though blocks reach past them."""
-    x, ids, cube = TIES[:, :5], np.int32([0, 2, 2, 1]), normal(3, 2, 3, 4)
+    x, ids, cube = TIES[:, :5], i32([0, 2, 2, 1]), normal(3, 2, 3, 4)
     floats, ints, vector, counters = (
         np.ones(shape, dtype)
         for shape, dtype in (((8, 8), np.float32), ((8, 8), np.int32), ((9,), np.float32), ((9,), np.int32))
