@@ -1,0 +1,21 @@
+"""tilejax: tile kernels for JAX that are plain pure functions."""
+
+from . import kernels, language
+from ._errors import (
+    AxisError,
+    BoundsError,
+    CarryError,
+    DtypeError,
+    LayoutError,
+    RaceError,
+    ReadOnlyError,
+    ScopeError,
+    ShapeError,
+    TileError,
+    TileTypeError,
+    UnsupportedError,
+)
+from ._jit import interpret, jit, make_jaxpr
+from .language import *  # noqa: F403
+
+__version__ = "0.1.0"

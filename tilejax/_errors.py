@@ -1,0 +1,131 @@
+"""The error classes, and where in the user's code an error happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from traceback import walk_tb
+from types import CodeType
+
+import jax
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_INTERNAL = (
+    _PACKAGE,
+    os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
+    "<frozen ",
+    _LIBRARY + "contextlib.py",
+    _LIBRARY + "functools.py",
+)
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A place in the user's code. It rides on program equations, so any two compare equal: where a
+    kernel was written is not part of what it computes."""
+
+    file: str
+    line: int
+    function: str
+    caller: Loc | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Loc)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    __repr__ = __str__
+
+    def describe(self) -> str:
+        """Full path and function; for a line of `tilejax.kernels`, also the line that called it."""
+        text = f"{self.file}:{self.line} in {self.function}"
+        return f"{text}, called from {self.caller.describe()}" if self.caller else text
+
+
+def user_location(error: BaseException | None = None) -> Loc | None:
+    """The innermost frame that is neither ours nor JAX's, of this call or of where `error` was raised; a documented
+    kernel's line counts as a user's."""
+    inner = None
+    for code, line in _stack() if error is None else _raised_at(error):
+        place = code.co_filename, line, code.co_name
+        if code.co_filename.startswith(_KERNELS):
+            inner = inner or place
+        elif not code.co_filename.startswith(_INTERNAL):
+            return Loc(*inner, caller=Loc(*place)) if inner else Loc(*place)
+    return Loc(*inner) if inner else None
+
+
+def _stack() -> Iterator[tuple[CodeType, int]]:
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno
+        frame = frame.f_back
+
+
+def _raised_at(error: BaseException) -> Iterator[tuple[CodeType, int]]:
+    return reversed([(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)])
+
+
+def structure(tree: jax.tree_util.PyTreeDef) -> str:
+    """A pytree's structure as a message shows it: `(*, *)` for a pair."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+class TileError(Exception):
+    """Base of all tilejax errors. The message ends with the user's file and line."""
+
+    def __init__(self, message: str, *, loc: Loc | None = None):
+        self.loc = loc if loc is not None else user_location()
+        super().__init__(f"{message}\n  at {self.loc.describe()}" if self.loc else message)
+
+
+class AxisError(TileError, ValueError):
+    """A bad axis: its extent, its use, or an axis that is not there."""
+
+
+class ShapeError(TileError, ValueError):
+    """Shapes, ranks or extents that do not fit."""
+
+
+class LayoutError(TileError, ValueError):
+    """A layout that is not total, in bounds and injective."""
+
+
+class DtypeError(TileError, TypeError):
+    """A dtype that does not fit, or a value that the dtype cannot hold."""
+
+
+class CarryError(TileError, TypeError):
+    """A loop's carry that changes its structure, axes or dtype."""
+
+
+class ReadOnlyError(TileError, TypeError):
+    """A store to a view that the kernel may only read."""
+
+
+class TileTypeError(TileError, TypeError):
+    """A Python construct that tiles and views do not take."""
+
+
+class ScopeError(TileError, ValueError):
+    """Something used outside the nest or the place that it belongs to."""
+
+
+class BoundsError(TileError, IndexError):
+    """An access outside a view that promised to stay inside."""
+
+
+class RaceError(TileError, RuntimeError):
+    """Two programs of one parallel nest that touch the same element."""
+
+
+class UnsupportedError(TileError, NotImplementedError):
+    """Something that the chosen backend or device cannot do."""

@@ -1,0 +1,205 @@
+"""Entry points: from a kernel to a function of arrays."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _compat
+from ._errors import ScopeError, TileError, TileTypeError, user_location
+from .backends import interpreter, lowering as _lowering  # registers the lowering rule
+from .backends.registry import Options
+from .ir.program import kernel_p
+from .language import trace
+from .language.view import TensorView
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel, which of its parameters are static, and how to compile it."""
+
+    fn: Callable[..., Any]
+    static_argnums: tuple[int, ...]
+    static_argnames: tuple[str, ...]
+    options: Options
+
+    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any]:
+        """The traced program, its operands (captured arrays, then the array arguments), and the results' pytree."""
+        bound = inspect.signature(self.fn).bind(*args, **kwargs)
+        static = self._static_parameters()
+        keyed, tree = jax.tree_util.tree_flatten_with_path(
+            {k: v for k, v in bound.arguments.items() if k not in static}, is_leaf=lambda x: x is None
+        )
+        names = [path[0].key + jax.tree_util.keystr(path[1:]) for path, _ in keyed]
+        leaves = [leaf for _, leaf in keyed]
+        dynamic = [i for i, leaf in enumerate(leaves) if leaf is not None]
+        results: list[Any] = []
+
+        def body(*arrays: Any) -> list[Any]:
+            with trace.frame("kernel", f"kernel {self.name}", root=True):
+                seen = list(leaves)
+                for i, array in zip(dynamic, arrays, strict=True):
+                    seen[i] = TensorView(array, names[i], False) if array.ndim else array
+                bound.arguments.update(jax.tree.unflatten(tree, seen))
+                outputs, out_tree = jax.tree.flatten(self.fn(*bound.args, **bound.kwargs))
+                results[:] = [out_tree]
+                return [self._result(view) for view in outputs] if outputs else self._nothing()
+
+        avals = [_abstract(leaves[i], names[i]) for i in dynamic]
+        try:
+            jaxpr, consts = _compat.trace(body, avals)
+            program = _compat.close(jaxpr, 0, jaxpr.constvars)
+        except jax.errors.UnexpectedTracerError as error:
+            raise _escaped(self.name, error) from None
+        return program, [*consts, *(leaves[i] for i in dynamic)], results[0]
+
+    @property
+    def name(self) -> str:
+        return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+    def _static_parameters(self) -> set[str]:
+        parameters = list(inspect.signature(self.fn).parameters)
+        return {*self.static_argnames, *(parameters[i] for i in self.static_argnums if -len(parameters) <= i < len(parameters))}
+
+    def _result(self, view: Any) -> Any:
+        if not isinstance(view, TensorView):
+            raise ScopeError(
+                f"kernel {self.name} returns {type(view).__name__} {view!r}: it must return views made by tilejax.output or tilejax.update"
+            )
+        if not view.writable:
+            raise ScopeError(f"kernel {self.name} returns {view.name}, which it may only read: return a tilejax.output, or tilejax.update({view.name})")
+        if view.owner is not trace.current("a result").root:
+            raise ScopeError(f"kernel {self.name} returns {view.name}, which belongs to another kernel or call")
+        return trace.version(view)
+
+    def _nothing(self) -> Any:
+        raise ScopeError(f"kernel {self.name} returns nothing: return the views made by tilejax.output or tilejax.update")
+
+
+def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
+    try:
+        aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+    except TypeError:
+        raise TileTypeError(
+            f"argument {name} is {type(leaf).__name__} {leaf!r}, not an array or a number; name it in static_argnames if the kernel needs it as it is"
+        ) from None
+    if np.dtype(aval.dtype).kind == "c":
+        raise TileTypeError(f"argument {name} is {aval.dtype}: complex arrays are not supported")
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+
+
+def _escaped(name: str, error: Exception) -> TileError:
+    return ScopeError(
+        f"kernel {name}: a value made in a nest is used after that nest has closed, or in another call. Carry it out of the nest, or store it to a view",
+        loc=user_location(error),
+    )
+
+
+def _as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
+    """`kernel` as given, or the kernel inside what `jit` returned, whose static parameters it keeps."""
+    inner = getattr(getattr(kernel, "__wrapped__", None), "_tilejax_kernel", None)
+    if inner is not None:
+        fn, nums, names = inner.fn, inner.static_argnums, inner.static_argnames
+    else:
+        if not callable(kernel):
+            raise TileTypeError(f"expected a kernel (a function of views), got {type(kernel).__name__} {kernel!r}")
+        fn, nums, names = kernel, (), ()
+    nums = _sequence(static_argnums, int) if static_argnums is not None else nums
+    names = _sequence(static_argnames, str) if static_argnames is not None else names
+    return _Kernel(fn, nums, names, options)
+
+
+def _sequence(value: Any, kind: type) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, kind) else tuple(value)
+
+
+def jit(
+    kernel: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    backend: str = "auto",
+    compiler_params: dict[str, Any] | None = None,
+) -> Any:
+    """The kernel as a function from arrays to arrays: what `jax.jit` returns, with its `lower`, `trace` and `eval_shape`.
+
+    In place of every array of rank >= 1 the kernel gets a view; it returns views made by `output` or `update`. Arguments and results
+    may be pytrees. Static and donated arguments are `jax.jit`'s. `backend` is "auto", "xla", "triton", "mosaic" or "metal"; one that cannot
+    run the kernel raises `UnsupportedError`. `compiler_params` may hold `num_warps`, `num_stages`, `temporary_bytes`, `profile`.
+
+    Also a decorator, bare or with keywords. Inside another `jax.jit` it traces inline."""
+    if kernel is None:
+        return functools.partial(
+            jit,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            backend=backend,
+            compiler_params=compiler_params,
+        )
+    this = _as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
+
+    @functools.wraps(this.fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        program, operands, tree = this.program(args, kwargs)
+        return jax.tree.unflatten(tree, kernel_p.bind(*operands, program=program, name=this.name, options=this.options))
+
+    call._tilejax_kernel = this  # type: ignore[attr-defined]
+    return jax.jit(
+        call,
+        static_argnums=this.static_argnums or None,
+        static_argnames=this.static_argnames or None,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        inline=True,
+    )
+
+
+def make_jaxpr(
+    kernel: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> Callable[..., Any]:
+    """`make_jaxpr(kernel)(*args)` is the traced program, a `ClosedJaxpr` of tile primitives and elementwise JAX ones.
+
+    Arguments may be `jax.ShapeDtypeStruct`s. Captured arrays come first among its inputs."""
+    this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
+
+    @functools.wraps(this.fn)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        return this.program(args, kwargs)[0]
+
+    return traced
+
+
+def interpret(
+    kernel: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> Callable[..., Any]:
+    """`interpret(kernel)(*args)` runs the program one tile at a time in NumPy and checks it.
+
+    Raises `BoundsError` for an access outside a view under `Bounds.ASSUME` and `RaceError` for two programs of one `parallel` that
+    touch the same element, one of them storing. Slow: it is for tests and for finding faults."""
+    this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
+
+    @functools.wraps(this.fn)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        program, operands, tree = this.program(args, kwargs)
+        avals = [v.aval for v in program.jaxpr.invars]
+        arrays = [np.asarray(x, a.dtype) for x, a in zip(operands, avals, strict=True)]
+        return jax.tree.unflatten(tree, [jnp.asarray(out) for out in interpreter.run(program, arrays)])
+
+    return run

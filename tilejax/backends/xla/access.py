@@ -1,0 +1,277 @@
+"""Loads and stores of all programs at once.
+
+Each dimension of the view is one of three kinds. *Fixed*: the start is the same for all programs, so the tile is a slice. *Tiled*: the start is
+`constant + extent * index`, so the tiles of all programs laid side by side are the view itself. *Indexed*: anything else is a
+gather or a scatter. Slices and tiles that may leave the view are padded, or written through a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...ir.types import Bounds
+from .value import Affine, Atom, Entry, Group, Plan, Val, dense, is_trimmable, regroup, split_entries, to_dense, unify, wrap
+
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A fixed or tiled dimension: `length` elements from `const + base` on, which are the group's."""
+
+    group: Group
+    length: int
+    start: Affine
+
+    @property
+    def const(self) -> int:
+        return self.start.const
+
+
+def as_affine(val: Val) -> Affine | None:
+    """The affine form of a scalar, if it has one: symbolic, or data that is the same for all programs."""
+    if val.affine is not None:
+        return val.affine
+    if val.array is not None and not val.groups:
+        return Affine(0, {}, val.array, int(INT32.min), int(INT32.max))
+    return None
+
+
+def tiled_atoms(form: Affine, extent: int) -> tuple[Atom, ...] | None:
+    """The atoms of a start, outermost first, if tiles of `extent` at that start lie side by side; else None."""
+    atoms = sorted(form.coefs, key=lambda a: -form.coefs[a])
+    step = extent
+    for atom in reversed(atoms):
+        if not isinstance(atom, Atom) or form.coefs[atom] != step:
+            return None
+        step *= atom.extent
+    return tuple(a for a in atoms if isinstance(a, Atom))
+
+
+def spans(plan: Plan, starts: list[Val], shape: tuple[int, ...], view_shape: tuple[int, ...]) -> list[Span | None]:
+    """What each dimension is; None for an indexed one."""
+    out: list[Span | None] = []
+    taken: list[Entry] = [a for s in starts for a in s.atoms()]
+    for i, (start, extent, size) in enumerate(zip(starts, shape, view_shape, strict=True)):
+        form = as_affine(start)
+        atoms = tiled_atoms(form, extent) if form is not None and extent else None
+        if form is None or atoms is None or any(taken.count(a) > 1 for a in atoms):
+            out.append(None)
+            continue
+        group: Group = (*atoms, i) if extent != 1 else atoms
+        if is_trimmable(group):
+            full = math.prod(a.extent for a in atoms) * extent
+            plan.want(group, shape, full if form.base is not None else min(full, max(size - form.const, 1)))
+        length = plan.length(group, shape) if group else 1
+        out.append(Span(group, length, Affine(form.const, {}, form.base, form.lo, form.hi)))
+    return out
+
+
+def load(plan: Plan, view: Val, starts: list[Val], fallback: Val, *, shape: tuple[int, ...], bounds: Bounds) -> Val:
+    """`tile_load`."""
+    array = to_dense(plan, view)
+    if 0 in shape:
+        groups = tuple((i,) for i, n in enumerate(shape) if n != 1)
+        return Val(shape, view.dtype, jnp.zeros([shape[g[0]] for g in groups], view.dtype), groups)
+    fill = to_scalar(fallback)
+    if 0 in array.shape:
+        return Val(shape, view.dtype, fill)
+    kinds = spans(plan, starts, shape, array.shape)
+    tail = set()
+    for dim, span in enumerate(kinds):
+        if span is not None:
+            array = _read(array, dim, span, fill, bounds)
+            if is_trimmable(span.group) and span.start.base is None and _is_zero(fallback):
+                tail.add(span.group)
+    indexed = [d for d, span in enumerate(kinds) if span is None]
+    if indexed:
+        return _read_indexed(plan, array, kinds, indexed, starts, shape, fill, view.dtype)
+    keep = [(d, s.group) for d, s in enumerate(kinds) if s is not None and s.group]
+    array = lax.reshape(array, [array.shape[d] for d, _ in keep]) if len(keep) < array.ndim else array
+    return Val(shape, view.dtype, array, tuple(g for _, g in keep), zero_tail=frozenset(tail))
+
+
+def _is_zero(val: Val) -> bool:
+    return (val.const is not None and val.const == 0) or val.affine == Affine()
+
+
+def to_scalar(val: Val) -> Any:
+    """A value that is the same for all programs, as a rank-0 array."""
+    if val.affine is not None:
+        const = np.int32(wrap(val.affine.const))
+        return const if val.affine.base is None else val.affine.base + const
+    return val.const if val.const is not None else val.array
+
+
+def _read(array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
+    """`span.length` elements along `dim`, `fill` where they are outside."""
+    size, n = array.shape[dim], span.length
+    form = span.start
+    if form.base is None:
+        lo, hi = form.const, form.const + n
+        first = min(max(lo, 0), size)
+        inside = slice_dim(array, dim, first, max(min(hi, size), first))
+        return _pad(inside, dim, min(max(-lo, 0), n), n, fill)
+    start = to_scalar(Val((), np.dtype(np.int32), affine=form))
+    least, most = form.const + form.lo, form.const + form.hi
+    if bounds is Bounds.ASSUME or (least >= 0 and most + n <= size):
+        return lax.dynamic_slice_in_dim(array, start, n, axis=dim) if n <= size else _pad(array, dim, 0, n, fill)
+    if n > size:
+        array = _pad(array, dim, 0, n, fill)
+    # The window moves to where it fits; what it lacks is a shift by which the padded window is read again.
+    clamped = lax.clamp(np.int32(0), start, np.int32(max(size, n) - n))
+    shift = lax.clamp(np.int32(-n), start - clamped, np.int32(n))
+    window = lax.dynamic_slice_in_dim(array, clamped, n, axis=dim)
+    padded = _pad(_pad(window, dim, n, 2 * n, fill), dim, 0, 3 * n, fill)
+    return lax.dynamic_slice_in_dim(padded, shift + np.int32(n), n, axis=dim)
+
+
+def slice_dim(array: Any, dim: int, start: int, stop: int) -> Any:
+    return array if (start, stop) == (0, array.shape[dim]) else lax.slice_in_dim(array, start, stop, axis=dim)
+
+
+def _pad(array: Any, dim: int, low: int, total: int, fill: Any) -> Any:
+    """The array with `low` elements before and as many after that `dim` has `total`."""
+    high = total - low - array.shape[dim]
+    if low == 0 and high == 0:
+        return array
+    config = [(0, 0, 0)] * array.ndim
+    config[dim] = (low, high, 0)
+    return lax.pad(array, jnp.asarray(fill, array.dtype), config)
+
+
+def _index(plan: Plan, start: Val, dim: int, extent: int, shape: tuple[int, ...]) -> Val:
+    """The view index of each element of a tile along `dim`, as an int32 value."""
+    if start.affine is not None:
+        coefs = {**start.affine.coefs, **({dim: 1} if extent != 1 else {})}
+        return Val(shape, np.dtype(np.int32), affine=replace(start.affine, coefs=coefs))
+    start = replace(start, shape=shape)
+    if extent == 1:
+        return start
+    start = split_entries(plan, start, start.entries())
+    groups = (*start.groups, (dim,))
+    lengths = [plan.length(g, shape) for g in groups]
+    base = regroup(plan, start, groups)
+    return Val(shape, np.dtype(np.int32), base + lax.broadcasted_iota(np.int32, lengths, len(groups) - 1), groups)
+
+
+def _safe_index(index: Any, size: int) -> Any:
+    """Negative indices moved past the end, where gathers and scatters drop them; JAX would wrap them."""
+    return jnp.where(index < 0, np.int32(size), index)
+
+
+def _read_indexed(plan, array, kinds, indexed, starts, shape, fill, dtype) -> Val:
+    """Gathers along the indexed dimensions; the others have been read."""
+    indices = [_index(plan, starts[d], d, shape[d], shape) for d in indexed]
+    entries: tuple[Group, ...] = tuple((e,) for g in unify([split_entries(plan, i, i.entries()) for i in indices]) for e in g)
+    lengths = [plan.length(g, shape) for g in entries]
+    spanned = [d for d in range(array.ndim) if d not in indexed]
+    # The indexed dimensions go first, so that the gathered ones do.
+    array = lax.transpose(array, [*indexed, *spanned])
+    where = tuple(_safe_index(regroup(plan, i, entries), array.shape[k]) for k, i in enumerate(indices))
+    array = array.at[where].get(mode="fill", fill_value=0) if _is_static_zero(fill) else _take(array, where, fill)
+    groups = list(entries)
+    sizes = list(lengths)
+    for k, d in enumerate(spanned):
+        if kinds[d].group:
+            groups.append(kinds[d].group)
+            sizes.append(array.shape[len(lengths) + k])
+    return Val(shape, dtype, lax.reshape(array, sizes), tuple(groups))
+
+
+def _is_static_zero(fill: Any) -> bool:
+    return isinstance(fill, np.generic) and not fill.any()
+
+
+def _take(array: Any, where: tuple[Any, ...], fill: Any) -> Any:
+    """Elements at `where` (along the leading dimensions), `fill` outside."""
+    inside = None
+    for k, index in enumerate(where):
+        ok = index < np.int32(array.shape[k])
+        inside = ok if inside is None else inside & ok
+    taken = array.at[where].get(mode="clip")
+    mask = lax.broadcast_in_dim(inside, taken.shape, tuple(range(inside.ndim)))
+    return lax.select(mask, taken, lax.full(taken.shape, fill, array.dtype))
+
+
+def store(plan: Plan, view: Val, tile: Val, starts: list[Val], active: list[Atom], *, bounds: Bounds) -> Val:
+    """`tile_store`: the view after the programs along `active` have stored their tiles."""
+    shape = tile.shape
+    array = to_dense(plan, view)
+    if 0 in shape or 0 in array.shape:
+        return view
+    reached = {a for s in starts for a in s.atoms()}
+    if stray := [a for a in active if a not in reached]:
+        raise plan.demote(stray)  # every program along these stores to the same place
+    kinds = spans(plan, starts, shape, array.shape)
+    groups = [s.group if s is not None else None for s in kinds]
+    if None in groups:
+        return _write_indexed(plan, array, tile, kinds, starts, shape)
+    target = tuple(s.group for s in kinds if s is not None and s.group)
+    block = regroup(plan, tile, _check_target(plan, tile, target))
+    block = lax.reshape(block, [s.length for s in kinds if s is not None])
+    return dense(_write(array, block, [s for s in kinds if s is not None], bounds))
+
+
+def _check_target(plan: Plan, tile: Val, target: tuple[Group, ...]) -> tuple[Group, ...]:
+    """`target`, if it has all atoms that the tile depends on: a program may not store what depends on an axis that its place does not."""
+    have = {e for g in target for e in g}
+    if stray := [a for a in tile.atoms() if a not in have]:
+        raise plan.demote(stray)
+    return target
+
+
+def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
+    """`block` written at the spans' starts, what is outside dropped."""
+    starts: list[Any] = []
+    masks: list[Any] = []
+    for dim, span in enumerate(kinds):
+        form, size, n = span.start, array.shape[dim], span.length
+        if form.base is None:
+            lo, hi = max(form.const, 0), min(form.const + n, size)
+            if hi <= lo:
+                return array
+            block = slice_dim(block, dim, lo - form.const, hi - form.const)
+            starts.append(np.int32(lo))
+            continue
+        start = to_scalar(Val((), np.dtype(np.int32), affine=form))
+        if bounds is Bounds.ASSUME or (form.const + form.lo >= 0 and form.const + form.hi + n <= size):
+            starts.append(start)
+            continue
+        width = min(n, size)
+        clamped = lax.clamp(np.int32(0), start, np.int32(size - width))
+        shift = lax.clamp(np.int32(-n), clamped - start, np.int32(n))
+        zero = jnp.zeros((), block.dtype)
+        padded = _pad(_pad(block, dim, n, 2 * n, zero), dim, 0, 3 * n, zero)
+        block = lax.dynamic_slice_in_dim(padded, shift + np.int32(n), width, axis=dim)
+        place = lax.iota(np.int32, width) + shift
+        masks.append((dim, (place >= 0) & (place < n) & (start < np.int32(size)) & (start > np.int32(-n))))
+        starts.append(clamped)
+    if block.shape == array.shape and not masks and all(isinstance(s, np.integer) for s in starts):
+        return block
+    if masks:
+        old = lax.dynamic_slice(array, starts, block.shape)
+        mask = None
+        for dim, m in masks:
+            m = lax.broadcast_in_dim(m, block.shape, (dim,))
+            mask = m if mask is None else mask & m
+        block = lax.select(mask, block, old)
+    return lax.dynamic_update_slice(array, block, starts)
+
+
+def _write_indexed(plan: Plan, array: Any, tile: Val, kinds: list[Span | None], starts: list[Val], shape: tuple[int, ...]) -> Val:
+    """One scatter; programs do not overlap, so its order is free."""
+    indices = [_index(plan, s, d, shape[d], shape) for d, s in enumerate(starts)]
+    have = {e for i in indices for e in i.entries()}
+    if stray := [a for a in tile.atoms() if a not in have]:
+        raise plan.demote(stray)
+    parts = [split_entries(plan, v, v.entries()) for v in (*indices, tile)]
+    entries: tuple[Group, ...] = tuple((e,) for g in unify(parts) for e in g)
+    where = tuple(_safe_index(regroup(plan, i, entries), array.shape[d]) for d, i in enumerate(parts[:-1]))
+    return dense(array.at[where].set(regroup(plan, parts[-1], entries), mode="drop"))

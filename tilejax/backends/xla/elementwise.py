@@ -1,0 +1,188 @@
+"""Elementwise primitives and changes of shape, on values of all programs at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .access import as_affine
+from .value import Affine, Entry, Plan, Val, regroup, split_entries, unify
+
+INT32 = np.iinfo(np.int32)
+
+ELEMENTWISE = frozenset(
+    """abs add and atan2 ceil clamp convert_element_type cos div eq erf exp exp2 expm1 floor ge gt integer_pow is_finite le log
+    log1p log2 logistic lt max min mul ne neg nextafter not or pow reduce_precision rem round rsqrt select_n shift_left
+    shift_right_arithmetic shift_right_logical sign sin sqrt square sub tan tanh xor""".split()
+)
+_KEEP_ZERO = frozenset("abs ceil convert_element_type erf expm1 floor log1p neg round sign sin sqrt tanh integer_pow square".split())
+
+
+def apply(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...], dtype: Any) -> Val:
+    """A primitive that works element by element, on operands of tile shape `shape` or rank 0."""
+    name = primitive.name
+    if dtype == np.int32 and (form := _affine(name, params, vals, shape)) is not None:
+        return Val(shape, np.dtype(np.int32), affine=form)
+    vals = [replace(v, shape=shape) for v in vals]
+    groups = unify(vals)
+    arrays = [regroup(plan, v, groups) for v in vals]
+    if name == "convert_element_type":
+        out = convert(arrays[0], params["new_dtype"])
+    else:
+        (out,) = [primitive.bind(*arrays, **params)]
+        out = out[0] if primitive.multiple_results else out
+    return Val(shape, np.dtype(dtype), out, groups, zero_tail=_zero_tail(name, params, vals))
+
+
+def _zero_tail(name: str, params: dict[str, Any], vals: list[Val]) -> frozenset[Any]:
+    """Where zeros beyond the trimmed end stay zeros."""
+    tails = [v.zero_tail for v in vals if v.array is not None and v.groups]
+    if not tails or (name == "integer_pow" and params["y"] <= 0):
+        return frozenset()
+    uniform = [v for v in vals if v.array is None or not v.groups]
+    if name in ("add", "sub", "mul") and not uniform or name in _KEEP_ZERO:
+        # A value that lacks a group is the same along it, and need not be zero there.
+        shared = frozenset.intersection(*tails)
+        return frozenset(g for g in shared if all(g in v.groups for v in vals))
+    if name == "mul" and all(v.const is not None and np.isfinite(v.const) for v in uniform) and len(tails) == 1:
+        return tails[0]
+    return frozenset()
+
+
+def convert(array: Any, dtype: Any) -> Any:
+    """A cast that rounds: XLA may otherwise fold a narrowing float cast with a widening one after it."""
+    source, target = jnp.dtype(array.dtype), jnp.dtype(dtype)
+    if source == target:
+        return array
+    if target == jnp.bfloat16 and source in (np.float32, np.float64):
+        info = jnp.finfo(target)
+        array = lax.reduce_precision(array, info.nexp, info.nmant)
+    return lax.convert_element_type(array, dtype)
+
+
+def _affine(name: str, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...]) -> Affine | None:
+    """The result as an affine form of the operands' forms, if it is one and cannot overflow."""
+    if name not in ("add", "sub", "mul", "neg", "convert_element_type"):
+        return None
+    forms = [as_affine(v) if v.dtype == np.int32 else None for v in vals]
+    if None in forms or all(v.affine is None for v in vals):
+        return None
+    a = forms[0]
+    if name == "convert_element_type":
+        return a
+    if name == "neg":
+        form = _scale(a, -1)
+    elif name == "mul":
+        constants = [f.const for f in forms if not f.coefs and f.base is None]
+        if not constants:
+            return None
+        other = forms[1] if not forms[0].coefs and forms[0].base is None else forms[0]
+        form = _scale(other, constants[0])
+    else:
+        form = _add(a, forms[1] if name == "add" else _scale(forms[1], -1))
+    symbolic = replace(form, base=None, lo=0, hi=0)
+    lo, hi = symbolic.bounds(shape)
+    return form if INT32.min <= lo and hi <= INT32.max else None
+
+
+def _scale(form: Affine, factor: int) -> Affine:
+    if factor == 0:
+        return Affine()
+    base = None if form.base is None else form.base * np.int32(factor)
+    lo, hi = sorted((form.lo * factor, form.hi * factor))
+    return Affine(form.const * factor, {e: c * factor for e, c in form.coefs.items()}, base, lo, hi)
+
+
+def _add(a: Affine, b: Affine) -> Affine:
+    coefs = {e: a.coefs.get(e, 0) + b.coefs.get(e, 0) for e in {**a.coefs, **b.coefs}}
+    base = a.base if b.base is None else b.base if a.base is None else a.base + b.base
+    return Affine(a.const + b.const, {e: c for e, c in coefs.items() if c}, base, a.lo + b.lo, a.hi + b.hi)
+
+
+def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:
+    """The value with tile dimension `i` become `places[i]`; dimensions of extent 1 may appear and vanish."""
+
+    def moved(entry: Entry) -> Entry:
+        return places[entry] if isinstance(entry, int) else entry
+
+    def group(g: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        return tuple(moved(e) for e in g)
+
+    if val.affine is not None:
+        form = replace(val.affine, coefs={moved(e): c for e, c in val.affine.coefs.items()})
+        return replace(val, shape=shape, affine=form)
+    return replace(val, shape=shape, groups=tuple(group(g) for g in val.groups), zero_tail=frozenset(map(group, val.zero_tail)))
+
+
+def broadcast_in_dim(plan: Plan, val: Val, *, shape, broadcast_dimensions, **_: Any) -> Val:
+    return rename(val, tuple(shape), dict(enumerate(broadcast_dimensions)))
+
+
+def transpose(plan: Plan, val: Val, *, permutation) -> Val:
+    return rename(val, tuple(val.shape[i] for i in permutation), {p: i for i, p in enumerate(permutation)})
+
+
+def squeeze(plan: Plan, val: Val, *, dimensions) -> Val:
+    kept = [i for i in range(len(val.shape)) if i not in dimensions]
+    return rename(val, tuple(val.shape[i] for i in kept), {p: i for i, p in enumerate(kept)})
+
+
+def iota(plan: Plan, *, dtype, shape, dimension, **_: Any) -> Val:
+    form = Val(tuple(shape), np.dtype(np.int32), affine=Affine(0, {dimension: 1} if shape[dimension] != 1 else {}))
+    if dtype == np.int32:
+        return form
+    groups = unify([form])
+    array = lax.iota(dtype, shape[dimension]) if groups else jnp.zeros((), dtype)
+    return Val(tuple(shape), np.dtype(dtype), array, groups)
+
+
+def reshape(plan: Plan, val: Val, *, new_sizes, **_: Any) -> Val:
+    new = tuple(new_sizes)
+    old_kept = [i for i, n in enumerate(val.shape) if n != 1]
+    new_kept = [i for i, n in enumerate(new) if n != 1]
+    if [val.shape[i] for i in old_kept] == [new[i] for i in new_kept]:
+        return rename(val, new, dict(zip(old_kept, new_kept, strict=True)))
+    if not val.entries():
+        return replace(val, shape=new)
+    val = split_entries(plan, val, old_kept)
+    atoms = [g for g in val.groups if not isinstance(g[0], int)]
+    array = regroup(plan, val, (*atoms, *((i,) for i in old_kept)))
+    sizes = list(array.shape[: len(atoms)])
+    if math.prod(new) == 0:
+        array = jnp.zeros([*sizes, *(new[i] for i in new_kept)], val.dtype)
+    else:
+        array = lax.reshape(array, [*sizes, *(new[i] for i in new_kept)])
+    return Val(new, val.dtype, array, (*atoms, *((i,) for i in new_kept)))
+
+
+def generic(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], avals: list[Any]) -> list[Val]:
+    """Any other primitive: mapped with `vmap` over the atoms that its operands depend on."""
+    atoms = list(dict.fromkeys(a for v in vals for a in v.atoms()))
+
+    def call(*arrays: Any) -> list[Any]:
+        out = primitive.bind(*arrays, **params)
+        return list(out) if primitive.multiple_results else [out]
+
+    arrays, fn = [], call
+    for val in vals:
+        kept = tuple((i,) for i, n in enumerate(val.shape) if n != 1)
+        own = tuple((a,) for a in atoms if a in val.atoms())
+        split = split_entries(plan, val, val.entries())
+        array = regroup(plan, split, (*own, *kept))
+        arrays.append(lax.reshape(array, [*array.shape[: len(own)], *val.shape]))
+    # The first atom is mapped last: by then it is the leading dimension of every operand that has it.
+    for atom in reversed(atoms):
+        fn = jax.vmap(fn, in_axes=[0 if atom in v.atoms() else None for v in vals])
+    out = fn(*arrays)
+    results = []
+    for array, aval in zip(out, avals, strict=True):
+        kept = [i for i, n in enumerate(aval.shape) if n != 1]
+        array = lax.reshape(array, [*array.shape[: len(atoms)], *(aval.shape[i] for i in kept)])
+        results.append(Val(tuple(aval.shape), np.dtype(aval.dtype), array, (*((a,) for a in atoms), *((i,) for i in kept))))
+    return results

@@ -1,0 +1,262 @@
+"""The evaluator: reads a program once, every value being that of all programs of the grid at once.
+
+It is optimistic. Every axis of a parallel nest starts as an atom; where a rule cannot go on so, it notes in the plan what must be a
+loop (or a whole, untrimmed dimension) and the evaluation starts again. With every axis a loop this is the sequential program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Literal
+
+from ..._errors import UnsupportedError
+from . import access, contract, elementwise, gather, tile_ops
+from .fold import fold_steps
+from .value import Affine, Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
+
+_MAX_RESTARTS = 200
+
+
+def compile_program(program: Any, budget: int) -> Any:
+    """The program as a closed jaxpr of `lax` primitives on whole arrays."""
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
+    plan = Plan(budget=budget)
+    for _ in range(_MAX_RESTARTS):
+        try:
+            return jax.make_jaxpr(lambda *arrays: _Evaluator(plan).whole(program, arrays))(*avals)
+        except Restart:
+            continue
+    raise AssertionError("the plan of a program did not settle")
+
+
+@dataclass
+class _Evaluator:
+    plan: Plan
+    active: list[Atom] = field(default_factory=list)
+    """The grid axes that are atoms here, all of which a store must tell apart."""
+
+    def whole(self, program: Any, arrays: Sequence[Any]) -> list[Any]:
+        return [to_dense(self.plan, v) for v in self.run(program, [dense(a) for a in arrays])]
+
+    def run(self, closed: Any, vals: Sequence[Val]) -> list[Val]:
+        jaxpr = closed.jaxpr
+        env: dict[Any, Val] = dict(zip(jaxpr.invars, vals, strict=True))
+        env.update(zip(jaxpr.constvars, (dense(jnp.asarray(c)) for c in closed.consts), strict=True))
+        for eqn in jaxpr.eqns:
+            self.equation(eqn, env)
+        return [self.read(env, v) for v in jaxpr.outvars]
+
+    def read(self, env: dict[Any, Val], var: Any) -> Val:
+        return constant(var.val, var.aval.dtype, tuple(var.aval.shape)) if isinstance(var, Literal) else env[var]
+
+    def equation(self, eqn: Any, env: dict[Any, Val]) -> None:
+        out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
+        env.update(zip(eqn.outvars, out, strict=True))
+
+    def apply(self, eqn: Any, vals: list[Val]) -> list[Val]:
+        name, params, plan = eqn.primitive.name, eqn.params, self.plan
+        if name in elementwise.ELEMENTWISE:
+            aval = eqn.outvars[0].aval
+            return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
+        if name in _SHAPE_RULES:
+            return [_SHAPE_RULES[name](plan, *vals, **params)]
+        if name in _TILE_RULES:
+            out = _TILE_RULES[name](plan, *vals, **params)
+            return out if isinstance(out, list) else [out]
+        if name in _NEST_RULES:
+            return _NEST_RULES[name](self, eqn, vals)
+        if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
+            return self.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], vals)
+        if name in ("copy", "copy_p"):
+            return vals
+        if name.startswith("tile_"):
+            raise UnsupportedError(f"{name}: the xla backend has no rule for it", loc=params.get("loc"))
+        return elementwise.generic(plan, eqn.primitive, params, vals, [v.aval for v in eqn.outvars])
+
+
+def _load(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    view, *starts, fallback = vals
+    if fallback.entries():
+        raise ev.plan.demote(fallback.atoms())
+    return [access.load(ev.plan, view, starts, fallback, shape=eqn.params["shape"], bounds=eqn.params["bounds"])]
+
+
+def _store(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    view, tile, *starts = vals
+    return [access.store(ev.plan, view, tile, starts, ev.active, bounds=eqn.params["bounds"])]
+
+
+def _fold(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    return [tile_ops.fold(ev.plan, ev.run, *vals, **eqn.params)]
+
+
+def _associative_scan(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    return tile_ops.associative_scan(ev.plan, ev.run, *vals, **eqn.params)
+
+
+def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    """`tile_parallel`: atoms for the axes that may be, a loop over the others."""
+    params = eqn.params
+    extents, num_views, body = params["extents"], params["num_views"], params["body"]
+    consts, views = vals[: len(vals) - num_views], vals[len(vals) - num_views :]
+    if 0 in extents or not num_views:
+        return views
+    keys = [(id(body.jaxpr), i) for i in range(len(extents))]
+    looped = [i for i, key in enumerate(keys) if key in ev.plan.demoted and extents[i] > 1]
+    atoms = {i: Atom(keys[i], n) for i, n in enumerate(extents) if n > 1 and i not in looped}
+    inner = _Evaluator(ev.plan, [*ev.active, *atoms.values()])
+
+    def programs(position: Any, arrays: Sequence[Any]) -> list[Any]:
+        places = dict(zip(looped, _unravel(position, [extents[i] for i in looped]), strict=True))
+        indices = [places[i] if i in places else _index(atoms.get(i)) for i in range(len(extents))]
+        out = inner.run(body, [*indices, *consts, *(dense(a) for a in arrays)])
+        return [to_dense(ev.plan, v) for v in out]
+
+    arrays = [to_dense(ev.plan, v) for v in views]
+    count = math.prod(extents[i] for i in looped)
+    out = programs(0, arrays) if count == 1 else lax.fori_loop(0, count, programs, arrays)
+    return [dense(a) for a in out]
+
+
+def _index(atom: Atom | None) -> Val:
+    return Val((), np.dtype(np.int32), affine=Affine(0, {atom: 1} if atom else {}))
+
+
+def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
+    """The indices of a point of a row-major domain, each with its range."""
+    out: list[Val] = []
+    stride = math.prod(extents)
+    for n in extents:
+        stride //= n
+        if isinstance(position, int):
+            out.append(constant((position // stride) % n, np.int32))
+            continue
+        index = position if stride == 1 else lax.div(position, np.int32(stride))
+        index = index if n * stride == math.prod(extents) else lax.rem(index, np.int32(n))
+        out.append(Val((), np.dtype(np.int32), affine=Affine(0, {}, index, 0, n - 1)))
+    return out
+
+
+def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
+    """`tile_serial` and `tile_pipeline`: folded into one reduction where that is the same, else one loop with the whole grid inside."""
+    params = eqn.params
+    extents, num_bounds, num_views, num_carry = (params[k] for k in ("extents", "num_bounds", "num_views", "num_carry"))
+    body = params["body"]
+    bounds, rest = vals[:num_bounds], vals[num_bounds:]
+    carry = rest[len(rest) - num_carry :]
+    views = rest[len(rest) - num_carry - num_views : len(rest) - num_carry]
+    consts = rest[: len(rest) - num_carry - num_views]
+    count = math.prod(extents)
+    if count == 0:
+        return [*views, *carry]
+    if not num_bounds and not num_views and count > 1:
+        keys = [(id(body.jaxpr), i) for i in range(len(extents))]
+        if not any(k in ev.plan.demoted for k in keys):
+            steps = [Atom(k, n) if n > 1 else None for k, n in zip(keys, extents, strict=True)]
+            folded = fold_steps(ev, body, [_index(a) for a in steps], consts, carry, [a for a in steps if a], eqn.primitive.name == "tile_pipeline")
+            if folded is not None:
+                return folded
+    if dependent := [a for b in bounds for a in b.atoms()]:
+        raise ev.plan.demote(dependent)
+    lo, hi = _range(bounds, count)
+
+    def step(position: Any, arrays: list[Any], layouts: Sequence[tuple[Group, ...]]) -> list[Val]:
+        held = [dense(a) for a in arrays[:num_views]]
+        state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)]
+        return ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
+
+    arrays = [to_dense(ev.plan, v) for v in views]
+    if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
+        if hi <= lo:
+            return [*views, *carry]
+        held = [*(dense(a) for a in arrays), *carry]
+        return ev.run(body, [*_unravel(lo, extents), *consts, *held])
+    layouts = _settle(ev, carry, arrays, step)
+
+    def trip(position: Any, arrays: list[Any]) -> list[Any]:
+        out = step(position, arrays, layouts)
+        state = [regroup(ev.plan, v, g) for v, g in zip(out[num_views:], layouts, strict=True)]
+        return [*(to_dense(ev.plan, v) for v in out[:num_views]), *state]
+
+    start = [*arrays, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
+    out = lax.fori_loop(jnp.asarray(lo, np.int32), jnp.asarray(hi, np.int32), trip, start)
+    state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, out[num_views:], layouts, strict=True)]
+    return [*(dense(a) for a in out[:num_views]), *state]
+
+
+def _range(bounds: list[Val], count: int) -> tuple[Any, Any]:
+    """The first step and the one after the last, clipped to the domain: ints where they are static."""
+    if not bounds:
+        return 0, count
+    out = []
+    for bound in bounds:
+        scalar = access.to_scalar(bound)
+        if isinstance(scalar, np.generic):
+            out.append(min(max(int(scalar), 0), count))
+        else:
+            out.append(lax.clamp(np.int32(0), scalar, np.int32(count)))
+    return out[0], out[1]
+
+
+def _settle(ev: _Evaluator, carry: list[Val], arrays: list[Any], step: Callable[..., list[Val]]) -> list[tuple[Group, ...]]:
+    """The groups that the carry keeps over the loop: those that it starts with and those that a step gives it, until nothing is added."""
+    layouts = [unify([v]) if v.array is not None else tuple((e,) for e in v.entries()) for v in carry]
+    num_views = len(arrays)
+    while True:
+        found: list[list[Group]] = []
+
+        def trial(*flat: Any, layouts=layouts, found=found) -> Any:
+            out = step(flat[0], list(flat[1:]), layouts)
+            found[:] = [list(v.groups) if v.array is not None else [(e,) for e in v.entries()] for v in out[num_views:]]
+            return [to_dense(ev.plan, v) for v in out[:num_views]]
+
+        shapes = [jax.ShapeDtypeStruct([ev.plan.length(g, v.shape) for g in lay], v.dtype) for v, lay in zip(carry, layouts, strict=True)]
+        jax.eval_shape(trial, jax.ShapeDtypeStruct((), np.int32), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays), *shapes)
+        new = [
+            unify([Val(v.shape, v.dtype, 0, lay), Val(v.shape, v.dtype, 0, tuple(out))])
+            for v, lay, out in zip(carry, layouts, found, strict=True)
+        ]
+        if all(set(a) == set(b) for a, b in zip(new, layouts, strict=True)):
+            return layouts
+        layouts = new
+
+
+_SHAPE_RULES: dict[str, Any] = {
+    "broadcast_in_dim": elementwise.broadcast_in_dim,
+    "transpose": elementwise.transpose,
+    "squeeze": elementwise.squeeze,
+    "reshape": elementwise.reshape,
+    "iota": elementwise.iota,
+}
+
+_TILE_RULES: dict[str, Any] = {
+    "tile_stage": lambda plan, **_: [],
+    "tile_mma": contract.mma,
+    "tile_reduce": tile_ops.reduce,
+    "tile_argreduce": tile_ops.argreduce,
+    "tile_scan": tile_ops.scan,
+    "tile_gather": gather.gather,
+    "tile_sort": tile_ops.sort,
+    "tile_top_k": tile_ops.top_k,
+}
+
+_NEST_RULES: dict[str, Any] = {
+    "tile_load": _load,
+    "tile_store": _store,
+    "tile_fold": _fold,
+    "tile_associative_scan": _associative_scan,
+    "tile_parallel": _parallel,
+    "tile_serial": _loop,
+    "tile_pipeline": _loop,
+}
+
+RULES = frozenset({*_TILE_RULES, *_NEST_RULES})
+"""The tile primitives that this backend takes."""

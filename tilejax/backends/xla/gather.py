@@ -1,0 +1,117 @@
+"""`tile_gather` of all programs at once: slices where the coordinates are constants and strides, else one gather."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .access import slice_dim, to_scalar
+from .elementwise import rename
+from .value import Affine, Group, Plan, Val, regroup, split_entries
+
+
+def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_dims, **_: Any) -> Val:
+    """`tile_gather`."""
+    *coords, fallback = coords_and_fallback
+    shape = tuple(shape)
+    placed = iter(rename(c, shape, dict(enumerate(where))) for c, where in zip(coords, coord_dims, strict=True))
+    where: list[Val | int] = [d if d is not None else next(placed) for d in dims]
+    if 0 in shape:
+        kept = tuple((i,) for i, n in enumerate(shape) if n != 1)
+        return Val(shape, tile.dtype, jnp.zeros([shape[i] for (i,) in kept], tile.dtype), kept)
+    if 0 in tile.shape:
+        return Val(shape, tile.dtype, jnp.asarray(to_scalar(fallback))) if not fallback.entries() else replace(fallback, shape=shape)
+    strides = _strides(where, shape)
+    if strides is not None and fallback.array is None:
+        return _sliced(plan, tile, where, strides, shape, to_scalar(fallback))
+    return _gathered(plan, tile, where, shape, fallback)
+
+
+def _strides(where: list[Val | int], shape: tuple[int, ...]) -> dict[int, tuple[int, int, int | None]] | None:
+    """For each indexed dimension `(start, stride, result dimension)`, if all are such."""
+    out: dict[int, tuple[int, int, int | None]] = {}
+    used = [w for w in where if isinstance(w, int)]
+    for d, w in enumerate(where):
+        if isinstance(w, int):
+            continue
+        form = w.affine
+        if form is None or form.base is not None or len(form.coefs) > 1:
+            return None
+        if not form.coefs:
+            out[d] = (form.const, 1, None)
+            continue
+        ((entry, stride),) = form.coefs.items()
+        if not isinstance(entry, int) or entry in used or stride < 1:
+            return None
+        used.append(entry)
+        out[d] = (form.const, stride, entry)
+    return out
+
+
+def _sliced(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill: Any) -> Val:
+    tile = split_entries(plan, tile, [d for d in strides if tile.shape[d] != 1])
+    places = {d: w for d, w in enumerate(where) if isinstance(w, int)}
+    array, groups = tile.array, list(tile.groups)
+    for d, (start, stride, target) in strides.items():
+        count = 1 if target is None else shape[target]
+        if (d,) not in groups:  # a dimension of extent 1
+            array, groups = lax.expand_dims(array, (0,)), [(d,), *groups]
+        dim = groups.index((d,))
+        size, last = array.shape[dim], start + (count - 1) * stride
+        low, high = max(-start, 0), max(last + 1 - size, 0)
+        if low or high:
+            config = [(0, 0, 0)] * array.ndim
+            config[dim] = (low, high, 0)
+            array = lax.pad(array, jnp.asarray(fill, array.dtype), config)
+        if stride == 1:
+            array = slice_dim(array, dim, start + low, last + low + 1)
+        else:
+            array = lax.slice_in_dim(array, start + low, last + low + 1, stride, dim)
+        if count == 1:
+            array = lax.squeeze(array, (dim,))
+            groups.pop(dim)
+        else:
+            places[d] = target
+    return rename(Val(tile.shape, tile.dtype, array, tuple(groups)), shape, places)
+
+
+def _gathered(plan: Plan, tile: Val, where, shape: tuple[int, ...], fallback: Val) -> Val:
+    indexed = [d for d, w in enumerate(where) if not isinstance(w, int)]
+    coords = {d: split_entries(plan, where[d], where[d].entries()) for d in indexed}
+    involved = list(dict.fromkeys([e for c in coords.values() for e in c.entries()] + fallback.atoms()))
+    # Dimensions of the tile that a coordinate varies along are indexed too, by their own place.
+    tile = split_entries(plan, tile, [*tile.entries(), *(d for d in indexed if tile.shape[d] != 1)])
+    result_entry = [where[g[0]] if isinstance(g[0], int) and g[0] not in indexed else g[0] for g in tile.groups]
+    lead: list[int] = []
+    rest: list[int] = []
+    for dim, (g, e) in enumerate(zip(tile.groups, result_entry, strict=True)):
+        (lead if g[0] in indexed or e in involved else rest).append(dim)
+    groups: tuple[Group, ...] = tuple((e,) for e in involved)
+    lengths = [plan.length(g, shape) for g in groups]
+    index, inside = [], None
+    for dim in lead:
+        entry = tile.groups[dim][0]
+        if entry in indexed:
+            index.append(regroup(plan, coords[entry], groups))
+        else:
+            own = Val(shape, np.dtype(np.int32), affine=Affine(0, {result_entry[dim]: 1}))
+            index.append(regroup(plan, own, groups))
+    for d in indexed:
+        i = regroup(plan, coords[d], groups)
+        ok = (i >= 0) & (i < np.int32(tile.shape[d]))
+        inside = ok if inside is None else inside & ok
+    array = lax.transpose(tile.array, [*lead, *rest])
+    if index:
+        taken = array.at[tuple(index)].get(mode="clip")
+    else:
+        taken = lax.broadcast(array, lengths)
+    fill = regroup(plan, replace(fallback, shape=shape), groups)
+    if inside is not None:
+        spread = tuple(range(len(lengths)))
+        mask = lax.broadcast_in_dim(inside, taken.shape, spread)
+        taken = lax.select(mask, taken, lax.broadcast_in_dim(fill, taken.shape, spread))
+    return Val(shape, tile.dtype, taken, (*groups, *((result_entry[d],) for d in rest)))

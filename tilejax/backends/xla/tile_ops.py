@@ -1,0 +1,237 @@
+"""Reductions, scans and sorts of all programs at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...ir.types import Order
+from .access import slice_dim
+from .elementwise import rename
+from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries
+
+Evaluate = Callable[[Any, list[Val]], list[Val]]
+
+_MONOIDS: dict[str, tuple[Any, Any]] = {
+    "add": (lax.add, lambda d: np.zeros((), d)),
+    "mul": (lax.mul, lambda d: np.ones((), d)),
+    "max": (lax.max, lambda d: _least(d)),
+    "min": (lax.min, lambda d: _greatest(d)),
+    "and": (lax.bitwise_and, lambda d: np.ones((), d)),
+    "or": (lax.bitwise_or, lambda d: np.zeros((), d)),
+}
+
+
+def _least(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, np.floating):
+        return np.asarray(-np.inf, dtype)
+    return np.asarray(False if dtype == np.bool_ else jnp.iinfo(dtype).min, dtype)
+
+
+def _greatest(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, np.floating):
+        return np.asarray(np.inf, dtype)
+    return np.asarray(True if dtype == np.bool_ else jnp.iinfo(dtype).max, dtype)
+
+
+def identity(op: str, dtype: Any) -> Any:
+    """The neutral element of a named operation."""
+    return _MONOIDS[op][1](np.dtype(dtype))
+
+
+def drop_dims(val: Val, shape: tuple[int, ...], gone: Sequence[int]) -> Val:
+    """The value without tile dimensions on which it does not depend."""
+    kept = [i for i in range(len(shape)) if i not in gone]
+    return rename(val, tuple(shape[i] for i in kept), {p: i for i, p in enumerate(kept)})
+
+
+def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> Val:
+    """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is reduced stays whole, trimmed or not, where
+    what was trimmed is the identity of `op`."""
+    gone = set(entries)
+    if val.array is None:
+        val = split_entries(plan, val, entries)
+    whole = [g for g in val.groups if set(g) <= gone]
+    for g in whole:
+        if op != "add" or g not in val.zero_tail:
+            plan.full(g, val.shape)
+    mixed = [g for g in val.groups if set(g) & gone and g not in whole]
+    val = split(plan, val, mixed)
+    have = {e for g in val.groups for e in g}
+    val = split_entries(plan, val, [e for e in entries if e not in have])
+    dims = [i for i, g in enumerate(val.groups) if set(g) <= gone]
+    groups = tuple(g for g in val.groups if not set(g) <= gone)
+    if not dims:
+        return val
+    fn, unit = _MONOIDS[op]
+    array = lax.reduce(val.array, jnp.asarray(unit(val.dtype), val.dtype), fn, dims)
+    return Val(val.shape, val.dtype, array, groups, zero_tail=val.zero_tail & set(groups) if op == "add" else frozenset())
+
+
+def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order, **_: Any) -> Val:
+    """`tile_reduce`."""
+    exact = op in ("max", "min", "and", "or") or jnp.issubdtype(val.dtype, np.integer)
+    if order is Order.UNORDERED_TREE or exact:
+        needed = [i for i in axes if val.shape[i] != 1]
+        return drop_dims(reduce_entries(plan, val, op, needed), val.shape, axes)
+    return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: _MONOIDS[op][0])
+
+
+def fold(plan: Plan, evaluate: Evaluate, val: Val, start: Val, *consts: Val, axes, order: Order, fn, **_: Any) -> Val:
+    """`tile_fold`: `fn` is evaluated on all remaining elements at once, each dimension of which becomes an atom."""
+
+    def combiner(groups: tuple[Group, ...]) -> Callable[[Any, Any], Any]:
+        def combine(a: Any, b: Any) -> Any:
+            lead = ((Atom("fold", a.shape[0]),),) if a.ndim > len(groups) else ()
+            operands = [Val((), val.dtype, x, (*lead, *groups)) for x in (a, b)]
+            (out,) = evaluate(fn, [*consts, *operands])
+            return regroup(plan, out, (*lead, *groups))
+
+        return combine
+
+    order = Order.ORDERED_TREE if order is Order.UNORDERED_TREE else order
+    extra = [a for v in (start, *consts) for a in v.atoms()]
+    return _ordered(plan, val, start, axes, order, combiner, extra)
+
+
+def _ordered(plan: Plan, val: Val, start: Any, axes: tuple[int, ...], order: Order, combiner: Any, extra: Sequence[Atom] = ()) -> Val:
+    """A reduction whose order is fixed: a loop over the elements, or a tree of whole halves."""
+    shape = val.shape
+    gone = [i for i in axes if shape[i] != 1]
+    val = split_entries(plan, val, [*gone, *extra, *val.entries()])
+    rest = tuple(g for g in val.groups if g[0] not in gone)
+    array = regroup(plan, val, (*((i,) for i in gone), *rest))
+    count = math.prod(shape[i] for i in gone)
+    array = lax.reshape(array, [count, *array.shape[len(gone) :]])
+    opened = tuple((Atom(("dim", g[0]), shape[g[0]]),) if isinstance(g[0], int) else g for g in rest)
+    combine = combiner(opened)
+    if isinstance(start, Val):
+        unit = regroup(plan, start, opened)
+    else:
+        unit = lax.full(array.shape[1:], start, val.dtype)
+    out = _RUN[order](array, unit, combine)
+    return drop_dims(Val(shape, val.dtype, out, rest), shape, axes)
+
+
+def _fold_left(array: Any, unit: Any, combine: Any) -> Any:
+    return lax.fori_loop(0, array.shape[0], lambda i, acc: combine(acc, _at(array, i)), unit) if array.shape[0] else unit
+
+
+def _fold_right(array: Any, unit: Any, combine: Any) -> Any:
+    n = array.shape[0]
+    return lax.fori_loop(0, n, lambda i, acc: combine(_at(array, n - 1 - i), acc), unit) if n else unit
+
+
+def _ordered_tree(array: Any, unit: Any, combine: Any) -> Any:
+    if not array.shape[0]:
+        return unit
+    array = jnp.concatenate([combine(unit, array[0])[None], array[1:]])
+    while (n := array.shape[0]) > 1:
+        pairs = combine(array[0 : n - n % 2 : 2], array[1::2])
+        array = pairs if n % 2 == 0 else jnp.concatenate([pairs, array[n - 1 :]])
+    return array[0]
+
+
+def _at(array: Any, i: Any) -> Any:
+    return lax.dynamic_index_in_dim(array, i, 0, keepdims=False)
+
+
+_RUN = {Order.FOLD_LEFT: _fold_left, Order.FOLD_RIGHT: _fold_right, Order.ORDERED_TREE: _ordered_tree}
+
+
+def argreduce(plan: Plan, val: Val, *, op: str, axis: int, index_dtype: Any, **_: Any) -> Val:
+    """`tile_argreduce`."""
+    if val.shape[axis] == 1:
+        shape = tuple(n for i, n in enumerate(val.shape) if i != axis)
+        return constant(0, index_dtype, shape)
+    whole = split_entries(plan, val, [axis])
+    dim = whole.groups.index((axis,))
+    array = (lax.argmax if op == "max" else lax.argmin)(whole.array, dim, index_dtype)
+    groups = tuple(g for g in whole.groups if g != (axis,))
+    return drop_dims(Val(val.shape, np.dtype(index_dtype), array, groups), val.shape, (axis,))
+
+
+_CUMULATIVE = {"add": lax.cumsum, "mul": lax.cumprod, "max": lax.cummax, "min": lax.cummin}
+
+
+def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -> Val:
+    """`tile_scan`."""
+    if val.shape[axis] == 1:
+        return val
+    whole = split_entries(plan, val, [axis])
+    array = _CUMULATIVE[op](whole.array, axis=whole.groups.index((axis,)), reverse=reverse)
+    return Val(val.shape, val.dtype, array, whole.groups)
+
+
+def associative_scan(plan: Plan, evaluate: Evaluate, *vals: Val, num_consts: int, axis: int, reverse: bool, fn, **_: Any) -> list[Val]:
+    """`tile_associative_scan`: the operator is evaluated on all places along the axis at once."""
+    consts, tiles = vals[:num_consts], vals[num_consts:]
+    if tiles[0].shape[axis] in (0, 1):
+        return list(tiles)
+    atoms = tuple((a,) for a in dict.fromkeys(a for v in vals for a in v.atoms()))
+    arrays, elements = [], []
+    for tile in tiles:
+        rest = [i for i, n in enumerate(tile.shape) if n != 1 and i != axis]
+        whole = split_entries(plan, tile, [axis, *rest, *(a for (a,) in atoms)])
+        arrays.append(regroup(plan, whole, ((axis,), *atoms, *((i,) for i in rest))))
+        shape = tuple(n for i, n in enumerate(tile.shape) if i != axis)
+        elements.append((shape, tile.dtype, (*atoms, *((i - (i > axis),) for i in rest))))
+
+    def combine(earlier: list[Any], later: list[Any]) -> list[Any]:
+        lead = ((Atom("scan", earlier[0].shape[0]),),)
+        operands = [
+            Val(shape, dtype, x, (*lead, *groups))
+            for side in (earlier, later)
+            for x, (shape, dtype, groups) in zip(side, elements, strict=True)
+        ]
+        out = evaluate(fn, [*consts, *operands])
+        return [regroup(plan, v, (*lead, *groups)) for v, (_, _, groups) in zip(out, elements, strict=True)]
+
+    scanned = lax.associative_scan(combine, arrays, reverse=reverse)
+    out = []
+    for array, tile in zip(scanned, tiles, strict=True):
+        rest = [i for i, n in enumerate(tile.shape) if n != 1 and i != axis]
+        out.append(Val(tile.shape, tile.dtype, array, ((axis,), *atoms, *((i,) for i in rest))))
+    return out
+
+
+def sort(plan: Plan, val: Val, *, axis: int, descending: bool, **_: Any) -> list[Val]:
+    """`tile_sort`: ascending is XLA's stable sort, which puts NaN last; descending is that of the reversed
+    sequence, reversed, which keeps the order of equals."""
+    if val.shape[axis] == 1:
+        return [val, constant(0, np.int32, val.shape)]
+    whole = split_entries(plan, val, [axis])
+    dim = whole.groups.index((axis,))
+    n = val.shape[axis]
+    array = lax.rev(whole.array, (dim,)) if descending else whole.array
+    index = lax.broadcasted_iota(np.int32, array.shape, dim)
+    values, indices = lax.sort((array, index), dimension=dim, is_stable=True, num_keys=1)
+    if descending:
+        values, indices = lax.rev(values, (dim,)), np.int32(n - 1) - lax.rev(indices, (dim,))
+    return [Val(val.shape, v.dtype, v, whole.groups) for v in (values, indices)]
+
+
+def top_k(plan: Plan, val: Val, *, axis: int, k: int, largest: bool, **_: Any) -> list[Val]:
+    """`tile_top_k`: the first of the sorted sequence."""
+    shape = (*val.shape[:axis], k, *val.shape[axis + 1 :])
+    out = []
+    for v in sort(plan, val, axis=axis, descending=largest):
+        if val.shape[axis] == 1 and k == 1:
+            out.append(v)
+            continue
+        v = split_entries(plan, v, [axis] if val.shape[axis] != 1 else [])
+        if val.shape[axis] == 1:  # k is 0
+            v = Val(shape, v.dtype, jnp.zeros(0, v.dtype), ((axis,),))
+            out.append(v)
+            continue
+        dim = v.groups.index((axis,))
+        array = slice_dim(v.array, dim, 0, k)
+        if k == 1:
+            array = lax.squeeze(array, (dim,))
+        out.append(Val(shape, v.dtype, array, tuple(g for g in v.groups if k != 1 or g != (axis,))))
+    return out

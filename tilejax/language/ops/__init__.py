@@ -1,0 +1,1 @@
+"""The vocabulary: a family of operations a file."""
