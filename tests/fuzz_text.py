@@ -1,0 +1,163 @@
+"""What the random kernels are written with: draws, lines of source, and what is known of each variable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+LIMITS = {"float32": 2**20, "float16": 2**10, "bfloat16": 2**7}
+"""Integers up to these are exact, and so are sums of two and halves."""
+FLOATS, INTS = tuple(LIMITS), ("int32", "int8", "uint8")
+NUMBERS = ("float32", "float32", "float16", "bfloat16", "int32", "int32", "int8", "uint8")
+DTYPES = (*NUMBERS, "bool")
+STORED_BOUND = 16
+"""No finite float in a view is greater: a loop may store to a view and read it again."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A variable of the kernel: a tile, or a scalar. `bound` is a float's greatest finite magnitude."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    bound: int = 0
+
+
+@dataclass(frozen=True)
+class Index:
+    """A nest's index: an int32 scalar in `[0, extent)`."""
+
+    name: str
+    extent: int
+    is_step: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """A program's own part of one dimension of a view: `size` elements from the source text `base` on."""
+
+    base: str
+    size: int
+    is_whole: bool = False
+
+
+@dataclass(frozen=True)
+class Array:
+    """A view."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass
+class Scope:
+    """What the code at one place can use."""
+
+    nest: str
+    indices: list[Index] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    blocks: dict[str, list[Block]] = field(default_factory=dict)
+    depth: int = 0
+    is_pipeline: bool = False
+
+    def inside(self, nest: str, indices: list[Index], is_pipeline: bool = False) -> Scope:
+        """The scope of the body of a nest in this one."""
+        known = [*self.indices, *indices]
+        return Scope(nest, known, list(self.values), dict(self.blocks), self.depth + 1, is_pipeline)
+
+
+class Text:
+    """Draws from hypothesis, and the lines that came of it."""
+
+    def __init__(self, draw: Any):
+        self.draw = draw
+        self.axis_lines: list[str] = []
+        self.lines: list[str] = []
+        self.extents: dict[str, int] = {}
+        """Of every tile axis."""
+        self._indent = 1
+        self._counter = 0
+
+    def pick(self, options: Iterable[Any]) -> Any:
+        """One of the options; the first is the simplest."""
+        return self.draw(st.sampled_from(list(options)))
+
+    def number(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def chance(self, percent: int) -> bool:
+        """True that often; False is the simpler case."""
+        return self.draw(st.integers(0, 99)) >= 100 - percent
+
+    def some(self, options: Iterable[Any]) -> tuple[Any, ...]:
+        """A part of the options, in their order."""
+        return tuple(o for o in options if self.chance(60))
+
+    def shuffled(self, options: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(self.draw(st.permutations(list(options))))
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self._indent + line)
+
+    def open(self, line: str) -> None:
+        """Begins an indented block."""
+        self.emit(line)
+        self._indent += 1
+
+    def close(self) -> None:
+        if self.lines[-1].endswith(":"):
+            self.emit("pass")
+        self._indent -= 1
+
+    def fresh(self, prefix: str) -> str:
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def let(self, text: str, axes: Iterable[str], dtype: str, bound: int = 0) -> Value:
+        """Binds a new variable; a float beyond the limit of its dtype is tamed."""
+        name = self.fresh("v")
+        self.emit(f"{name} = {text}")
+        return self.tame(Value(name, tuple(axes), dtype, bound), LIMITS.get(dtype, 0))
+
+    def tame(self, value: Value, limit: int) -> Value:
+        """The same value, or one made of it that keeps within the limit."""
+        if value.dtype not in FLOATS or value.bound <= limit:
+            return value
+        text = self.pick([f"tj.clip({value.name}, {-limit}, {limit})", f"{value.name} % {limit + 1}"])
+        name = self.fresh("v")
+        self.emit(f"{name} = {text}")
+        return replace(value, name=name, bound=limit)
+
+    def nest_axis(self, extent: int, prefix: str) -> str:
+        """A new axis for a nest to run over."""
+        name = self.fresh(prefix)
+        self.axis_lines.append(f'    {name} = tj.axis("{name}", {extent})')
+        return name
+
+    def axis(self, extent: int) -> str:
+        """A new tile axis."""
+        name = self.nest_axis(extent, "x")
+        self.extents[name] = extent
+        return name
+
+    def extra(self, axes: Sequence[str], low: int = 0) -> str:
+        """A tile axis that is not among `axes`, of at least `low` elements."""
+        options = [a for a, extent in self.extents.items() if a not in axes and extent >= low]
+        return self.pick(options) if options else self.axis(max(low, 2))
+
+    def size(self, axes: Iterable[str]) -> int:
+        return math.prod(self.extents[a] for a in axes)
+
+    @staticmethod
+    def shape(axes: Iterable[str]) -> str:
+        return f"tj.shape({', '.join(axes)})"
+
+    @staticmethod
+    def union(*values: Value) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(a for v in values for a in v.axes))

@@ -1,0 +1,307 @@
+"""Random kernels, as source text: what the fuzzer feeds to the compiler and to the interpreter.
+
+A kernel is written top down. A nest picks what it stores, a store asks for an expression of its axes and
+dtype, and an expression picks an operation that gives them and asks for operands. So every kernel is well
+typed. Its stores are disjoint by construction: a parallel nest splits each view that it writes into one block
+a program, and its body stays in its block.
+
+Values stay small integers, so that every order of a sum is exact: of each float value the writer knows a
+bound, and tames (clips, or takes the remainder of) what would pass the limit of its dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+import tilejax as tj
+from tests.fuzz_expressions import Axes, Expressions
+from tests.fuzz_text import DTYPES, FLOATS, STORED_BOUND, Array, Block, Index, Scope, Value
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's source text, the arrays that it is called with, and those that it captures."""
+
+    source: str
+    args: tuple[Any, ...]
+    captured: dict[str, np.ndarray]
+
+    def function(self) -> Any:
+        namespace: dict[str, Any] = {"tj": tj, **self.captured}
+        exec(compile(self.source, "<kernel>", "exec"), namespace)
+        return namespace["kernel"]
+
+    def __repr__(self) -> str:
+        arrays = [f"{a.dtype}{list(a.shape)} {a.tolist()}" for a in (*self.args, *self.captured.values())]
+        return "\n".join(["", self.source, *arrays])
+
+
+@st.composite
+def kernels(draw: Any) -> Kernel:
+    """Any kernel that the language allows, more or less."""
+    return _Writer(draw).kernel()
+
+
+_PRELUDE = '''ONE = tj.axis("one", 1)
+
+def entry(view, i):
+    """The scalar view[i]."""
+    return tj.reshape(view[tj.coord(i), tj.shape(ONE)], tj.shape())
+'''
+
+
+class _Writer(Expressions):
+    """Writes kernels, nests and accesses. The last arguments are an index array `I` and a scalar `n`."""
+
+    def __init__(self, draw: Any):
+        super().__init__(draw)
+        self.views: list[Array] = []
+        self.written: set[str] = set()
+        """The views that the outermost nest that is being written stores to."""
+
+    def kernel(self) -> Kernel:
+        special = self.chance(15)
+        rng = np.random.default_rng(self.number(0, 7))
+        args: dict[str, Any] = {}
+        captured: dict[str, np.ndarray] = {}
+        for i in range(self.number(1, 3)):
+            name, dtype = f"A{i}", self.pick(DTYPES)
+            array = _random_array(rng, self.some_extents(1, 3), dtype, special)
+            self.views.append(Array(name, array.shape, dtype))
+            if i > 0 and self.chance(15):
+                captured[f"K{i}"] = array
+                self.emit(f"{name} = tj.view(K{i})")
+            else:
+                args[name] = array
+        args |= {"I": rng.integers(-3, 10, 8).astype(np.int32), "n": np.int32(self.number(-1, 5))}
+        for extent in [1, 1, 1, *self.some_extents(3, 4), *([0] if self.chance(15) else [])]:
+            self.axis(extent)
+        outputs = [self.output(i) for i in range(self.number(1, 2))]
+        for _ in range(self.number(1, 2)):
+            written = [v for v in outputs if self.chance(70)] or outputs[:1]
+            self.written = {v.name for v in written}
+            self.parallel(Scope("tj"), written)
+            if self.chance(10):
+                source = self.pick(outputs)
+                outputs.append(
+                    self.declare(self.fresh("U"), source.shape, source.dtype, f"tj.update({source.name})")
+                )
+        self.emit(f"return {', '.join(v.name for v in outputs)}")
+        lines = [_PRELUDE, f"def kernel({', '.join(args)}):", *self.axis_lines, *self.lines]
+        return Kernel("\n".join(lines), tuple(args.values()), captured)
+
+    def some_extents(self, low: int, high: int) -> tuple[int, ...]:
+        choice = st.sampled_from([2, 3, 1, 4, 5, 6, 7, 8, 11])
+        return tuple(self.draw(st.lists(choice, min_size=low, max_size=high)))
+
+    def declare(self, name: str, shape: tuple[int, ...], dtype: str, text: str) -> Array:
+        self.emit(f"{name} = {text}")
+        self.views.append(Array(name, shape, dtype))
+        return self.views[-1]
+
+    def output(self, number: int) -> Array:
+        if self.chance(20):
+            source = self.pick(v for v in self.views if v.name.startswith("A"))
+            return self.declare(f"O{number}", source.shape, source.dtype, f"tj.update({source.name})")
+        shape, dtype = self.some_extents(1, 3), self.pick(DTYPES)
+        if self.chance(4):
+            shape = (0, *shape[1:])
+        text = f"tj.output({shape}, {dtype!r}, init={self.pick([0, 1])})"
+        return self.declare(f"O{number}", shape, dtype, text)
+
+    # Nests
+
+    def parallel(self, scope: Scope, written: list[Array]) -> None:
+        """A parallel nest whose programs store to `written`, each to its own block."""
+        extents = [self.pick([2, 3, 1, 4, 5] if i == 0 else [2, 1, 3]) for i in range(self.number(0, 3))]
+        if extents and self.chance(4):
+            extents[0] = 0
+        axes = [self.nest_axis(extent, "g") for extent in extents]
+        indices = [Index(f"i_{axis}", extent, False) for axis, extent in zip(axes, extents, strict=True)]
+        nest = self.fresh("n")
+        body = scope.inside(nest, indices)
+        shares = {v.name: self.split(scope.blocks.get(v.name) or self.whole(v), indices) for v in written}
+        body.blocks = {name: blocks for name, blocks in shares.items() if all(b.size for b in blocks)}
+        self.emit(f"@{scope.nest}.parallel({', '.join(axes)})")
+        self.open(f"def _({nest}):")
+        for axis, index in zip(axes, indices, strict=True):
+            self.emit(f"{index.name} = {nest}.index({axis})")
+        self.statements(body)
+        self.close()
+
+    def whole(self, view: Array) -> list[Block]:
+        """The view and perhaps some more around it."""
+        margins = [(self.pick([0, 0, 0, 1, 3]), self.pick([0, 0, 0, 1, 3])) for _ in view.shape]
+        return [Block(f"{-a}", a + n + b, True) for n, (a, b) in zip(view.shape, margins, strict=True)]
+
+    def split(self, blocks: list[Block], indices: list[Index]) -> list[Block]:
+        """One program's share: every index divides one dimension. The first to do so may leave the view."""
+        blocks = list(blocks)
+        for index in indices:
+            dim = self.number(0, len(blocks) - 1)
+            block, programs = blocks[dim], max(index.extent, 1)
+            share = block.size // programs
+            if block.is_whole and self.chance(70):
+                share = -(-block.size // programs)
+            place = f"({index.extent - 1} - {index.name})" if self.chance(15) else index.name
+            blocks[dim] = Block(f"{block.base} + {place} * {share}", share)
+        return blocks
+
+    def loop_header(self, scope: Scope, carry: str | None) -> tuple[list[Index], bool]:
+        is_pipeline = self.chance(50)
+        extents = [self.pick([2, 3, 1, 4, 5, 0])] + ([self.pick([2, 1])] if self.chance(15) else [])
+        axes = [self.nest_axis(extent, "s") for extent in extents]
+        options = [] if carry is None else [f"carry={carry}"]
+        if is_pipeline:
+            options += [f"window={self.number(1, 3)}"] if self.chance(30) else []
+            options += ["interval=2"] if self.chance(10) else []
+        if len(axes) == 1 and self.chance(35):
+            options += [f"start={self.loop_bound(scope, extents[0])}"] if self.chance(40) else []
+            options += [f"stop={self.loop_bound(scope, extents[0])}"]
+        kind = "pipeline" if is_pipeline else "serial"
+        self.emit(f"@{scope.nest}.{kind}({', '.join([*axes, *options])})")
+        return [Index(f"i_{a}", extent, True) for a, extent in zip(axes, extents, strict=True)], is_pipeline
+
+    def loop_bound(self, scope: Scope, extent: int) -> str:
+        """A `start` or `stop`, which may lie outside the axis."""
+        options = [str(self.number(-1, extent + 1)), "n", f"entry(I, {self.number(0, 7)})"]
+        options += [f"{i.name} + {self.number(0, 2)}" for i in scope.indices]
+        options += [f"entry(I, {i.name})" for i in scope.indices]
+        return self.pick(options + self.scalars(scope))
+
+    def statements(self, scope: Scope) -> None:
+        """The body of a nest. One that has no block to store to computes for nothing."""
+        for _ in range(self.number(1, 3)):
+            if scope.is_pipeline and self.chance(20):
+                self.emit(f'{scope.nest}.stage("{self.fresh("stage")}")')
+            kinds = [self.store] * 5 + [self.store_element] if scope.blocks else [self.value]
+            kinds += [self.loop] * 2 if scope.depth < 4 else []
+            kinds += [self.sub_programs] if scope.depth < 3 else []
+            self.pick(kinds)(scope)
+
+    def loop(self, scope: Scope) -> None:
+        """A loop without a carry: it stores."""
+        indices, is_pipeline = self.loop_header(scope, None)
+        step = self.fresh("n")
+        self.open(f"def _({step}):")
+        self.statements(self.enter(scope, step, indices, is_pipeline))
+        self.close()
+
+    def sub_programs(self, scope: Scope) -> None:
+        self.parallel(scope, [v for v in self.views if v.name in scope.blocks])
+
+    def value(self, scope: Scope) -> None:
+        self.expression(scope, self.some(self.extents)[:2], self.pick(DTYPES), 1)
+
+    # Access
+
+    def tile_axes(self, room: list[int], wanted: Axes) -> Axes:
+        """A different tile axis for each dimension, of at most that room; rather one of the wanted."""
+        chosen: list[str] = []
+        for extent in room:
+            fits = [a for a in self.extents if self.extents[a] <= extent and a not in chosen]
+            wishes = [a for a in fits if a in wanted]
+            chosen.append(self.pick(wishes if wishes and self.chance(80) else fits))
+        return tuple(chosen)
+
+    def inside(self, scope: Scope, blocks: list[Block], axes: Axes | None) -> str:
+        """A coord such that the tile is in the block, whatever the step; an element without `axes`."""
+        starts = []
+        for dim, block in enumerate(blocks):
+            extent = self.extents[axes[dim]] if axes else 1
+            terms, free = [block.base], block.size - extent
+            for index in scope.indices:
+                last = index.extent - 1
+                if index.is_step and 0 < last <= free and self.chance(60):
+                    most = free // last
+                    stride = self.pick(sorted({1, min(max(extent, 1), most), most}))
+                    place = f"({last} - {index.name})" if self.chance(15) else index.name
+                    terms.append(f"{place} * {stride}")
+                    free -= last * stride
+            if free and self.chance(50):
+                terms.append(str(self.number(0, free)))
+            starts.append(" + ".join(terms))
+        return ", ".join(starts)
+
+    def anywhere(self, scope: Scope, extent: int, length: int) -> tuple[str, bool]:
+        """A start for a tile in a dimension of `length`, and whether the tile is surely inside."""
+        start = self.pick([0, 0, 0, 1, 2, -1, -2, length - extent, length])
+        terms, low, high = [str(start)], start, start
+        for index in scope.indices:
+            if self.chance(45):
+                stride = self.pick([max(extent, 1), 1, 2, extent + 1, -1, -extent])
+                terms.append(f"{index.name} * {stride}")
+                end = stride * max(index.extent - 1, 0)
+                low, high = low + min(0, end), high + max(0, end)
+        is_affine = not self.chance(20)
+        if not is_affine:
+            options = [f"entry(I, {self.number(0, 7)})", "n"]
+            for index in scope.indices:
+                options += [f"entry(I, {index.name})", f"{index.name} // 2", f"{index.name} % 2 * {extent}"]
+            terms.append(self.pick(options + self.scalars(scope)))
+        return " + ".join(terms), is_affine and low >= 0 and high + extent <= length
+
+    def scalars(self, scope: Scope) -> list[str]:
+        return [v.name for v in scope.values if not v.axes and v.dtype == "int32"]
+
+    def load(self, scope: Scope, axes: Axes, dtype: str) -> Value | None:
+        """A view that the nest writes is read inside the program's own block, others anywhere."""
+        free = [v for v in self.views if v.name not in self.written]
+        views = [v for v in self.views if v.dtype == dtype and (v in free or v.name in scope.blocks)]
+        if not views:
+            return None
+        view = self.pick(views)
+        blocks = scope.blocks.get(view.name)
+        chosen = self.tile_axes([block.size for block in blocks] if blocks else [8] * len(view.shape), axes)
+        if blocks:
+            origin, is_inside = self.inside(scope, blocks, chosen), False
+        else:
+            places = zip(chosen, view.shape, strict=True)
+            starts = [self.anywhere(scope, self.extents[axis], length) for axis, length in places]
+            origin, is_inside = ", ".join(text for text, _ in starts), all(sure for _, sure in starts)
+        where = f"tj.coord({origin}), {self.shape(chosen)}"
+        if is_inside and self.chance(50):
+            text = f"{view.name}[{where}, tj.Bounds.ASSUME]"
+        elif self.chance(25):
+            text = f"{view.name}({where}).load({self.pick([0, 1] if dtype == 'bool' else [1, 3, 7])})"
+        else:
+            text = f"{view.name}[{where}]"
+        value = self.let(text, chosen, dtype, STORED_BOUND)
+        return self.remove(value, tuple(a for a in chosen if a not in axes))
+
+    def store(self, scope: Scope) -> None:
+        view = self.pick(v for v in self.views if v.name in scope.blocks)
+        blocks = scope.blocks[view.name]
+        if self.chance(40) and max(block.size for block in blocks) <= 8:
+            chosen = tuple(self.axis(block.size) for block in blocks)
+        else:
+            chosen = self.tile_axes([block.size for block in blocks], ())
+        narrow = {"float32": "bfloat16", "int32": "int8"} if self.chance(10) else {}
+        value = self.expression(scope, chosen, narrow.get(view.dtype, view.dtype), self.number(1, 3))
+        value = self.tame(value, STORED_BOUND)
+        origin = self.inside(scope, blocks, chosen)
+        self.emit(f"{view.name}(tj.coord({origin}), {self.shape(chosen)}).store({value.name})")
+
+    def store_element(self, scope: Scope) -> None:
+        view = self.pick(v for v in self.views if v.name in scope.blocks)
+        value = self.tame(self.expression(scope, (), view.dtype, 2), STORED_BOUND)
+        where = f", where={self.expression(scope, (), 'bool', 1).name}" if self.chance(50) else ""
+        origin = self.inside(scope, scope.blocks[view.name], None)
+        self.emit(f"tj.lowlevel.store({view.name}, {value.name}, {origin}{where})")
+
+
+def _random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, special: bool) -> np.ndarray:
+    """Small integers; some `special` floats are NaN or infinite, and integers the least or greatest."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    array = rng.integers(0 if dtype == "uint8" else -3, 4, shape).astype(getattr(jnp, dtype))
+    if not special:
+        return array
+    info = None if dtype in FLOATS else np.iinfo(dtype)
+    extremes = np.array([info.min, info.max] if info else [np.nan, np.inf, -np.inf]).astype(array.dtype)
+    return np.where(rng.random(shape) < 0.15, extremes[rng.integers(0, len(extremes), shape)], array)
