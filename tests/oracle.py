@@ -185,7 +185,7 @@ def sobel_median(image: Array) -> tuple[Array, Array, Array]:
 
 
 def _windows(x: Array, shape: tuple[int, int]) -> Array:
-    """The windows of `shape` over the first two axes, which become the last two; none where they do not fit."""
+    """The windows of `shape` over the first two axes, which become the last two; none if they do not fit."""
     if any(size < taps for size, taps in zip(x.shape, shape, strict=False)):
         places = (max(0, size - taps + 1) for size, taps in zip(x.shape, shape, strict=False))
         return np.zeros((*places, *x.shape[2:], *shape))

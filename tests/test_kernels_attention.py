@@ -44,8 +44,9 @@ class TestAttention:
         [(1, 1, 1, 1, 1, 1, 1), (2, 2, 2, 7, 5, 4, 3), (1, 4, 2, 17, 33, 8, 8), (1, 3, 1, 19, 11, 5, 7)],
         ids=str,
     )
-    def test_ragged_blocks(self, sizes, causal):
-        check_attention(kernels.flash_attention, *qkv(*sizes), causal=causal, **FEW)
+    @pytest.mark.parametrize("blocks", [FEW, {"block_q": 8, "block_kv": 3}], ids=["wide", "tall"])
+    def test_ragged_blocks(self, sizes, causal, blocks):
+        check_attention(kernels.flash_attention, *qkv(*sizes), causal=causal, **blocks)
 
     def test_interpreted(self, causal):
         check_attention(
