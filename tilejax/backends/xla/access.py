@@ -16,9 +16,8 @@ import numpy as np
 from jax import lax
 
 from ...ir.types import Bounds
-from .value import Affine, Atom, Entry, Group, Plan, Val, dense, is_trimmable, regroup, split_entries, to_dense, unify, wrap
-
-INT32 = np.iinfo(np.int32)
+from ...transforms.affine import INT32, Affine, wrap
+from .value import Atom, Entry, Group, Plan, Val, dense, is_trimmable, regroup, split_entries, to_dense, unify
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...transforms.affine import Affine, combine
 from .access import as_affine
-from .value import Affine, Entry, Plan, Val, regroup, split_entries, unify
-
-INT32 = np.iinfo(np.int32)
+from .value import Entry, Plan, Val, extent_of, regroup, split_entries, unify
 
 ELEMENTWISE = frozenset(
     """abs add and atan2 ceil clamp convert_element_type cos div eq erf exp exp2 expm1 floor ge gt integer_pow is_finite le log
@@ -27,7 +26,7 @@ _KEEP_ZERO = frozenset("abs ceil convert_element_type erf expm1 floor log1p neg 
 def apply(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...], dtype: Any) -> Val:
     """A primitive that works element by element, on operands of tile shape `shape` or rank 0."""
     name = primitive.name
-    if dtype == np.int32 and (form := _affine(name, params, vals, shape)) is not None:
+    if dtype == np.int32 and (form := _affine(name, vals, shape)) is not None:
         return Val(shape, np.dtype(np.int32), affine=form)
     vals = [replace(v, shape=shape) for v in vals]
     groups = unify(vals)
@@ -66,43 +65,14 @@ def convert(array: Any, dtype: Any) -> Any:
     return lax.convert_element_type(array, dtype)
 
 
-def _affine(name: str, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...]) -> Affine | None:
-    """The result as an affine form of the operands' forms, if it is one and cannot overflow."""
-    if name not in ("add", "sub", "mul", "neg", "convert_element_type"):
-        return None
+def _affine(name: str, vals: list[Val], shape: tuple[int, ...]) -> Affine | None:
+    """The result as an affine form, if the operands have such forms and one of them is symbolic."""
     forms = [as_affine(v) if v.dtype == np.int32 else None for v in vals]
-    if None in forms or all(v.affine is None for v in vals):
+    if all(v.affine is None for v in vals):
         return None
-    a = forms[0]
     if name == "convert_element_type":
-        return a
-    if name == "neg":
-        form = _scale(a, -1)
-    elif name == "mul":
-        constants = [f.const for f in forms if not f.coefs and f.base is None]
-        if not constants:
-            return None
-        other = forms[1] if not forms[0].coefs and forms[0].base is None else forms[0]
-        form = _scale(other, constants[0])
-    else:
-        form = _add(a, forms[1] if name == "add" else _scale(forms[1], -1))
-    symbolic = replace(form, base=None, lo=0, hi=0)
-    lo, hi = symbolic.bounds(shape)
-    return form if INT32.min <= lo and hi <= INT32.max else None
-
-
-def _scale(form: Affine, factor: int) -> Affine:
-    if factor == 0:
-        return Affine()
-    base = None if form.base is None else form.base * np.int32(factor)
-    lo, hi = sorted((form.lo * factor, form.hi * factor))
-    return Affine(form.const * factor, {e: c * factor for e, c in form.coefs.items()}, base, lo, hi)
-
-
-def _add(a: Affine, b: Affine) -> Affine:
-    coefs = {e: a.coefs.get(e, 0) + b.coefs.get(e, 0) for e in {**a.coefs, **b.coefs}}
-    base = a.base if b.base is None else b.base if a.base is None else a.base + b.base
-    return Affine(a.const + b.const, {e: c for e, c in coefs.items() if c}, base, a.lo + b.lo, a.hi + b.hi)
+        return forms[0]
+    return combine(name, forms, lambda entry: extent_of(entry, shape))
 
 
 def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:

@@ -18,9 +18,10 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...transforms.affine import Affine
 from . import access, contract, elementwise, gather, tile_ops
 from .fold import fold_steps
-from .value import Affine, Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
+from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
 
 _MAX_RESTARTS = 200
 

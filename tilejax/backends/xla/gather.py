@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...transforms.affine import Affine
 from .access import slice_dim, to_scalar
 from .elementwise import rename
-from .value import Affine, Group, Plan, Val, regroup, split_entries
+from .value import Group, Plan, Val, regroup, split_entries
 
 
 def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_dims, **_: Any) -> Val:

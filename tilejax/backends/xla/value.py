@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...transforms.affine import Affine, wrap
+
 
 @dataclass(frozen=True, eq=False)
 class Atom:
@@ -30,25 +32,6 @@ class Atom:
 
 Entry = Atom | int
 Group = tuple[Entry, ...]
-
-
-@dataclass(frozen=True)
-class Affine:
-    """The int32 value `const + base + sum(coefficient * index of entry)`; `base` is a traced scalar in `[lo, hi]`."""
-
-    const: int = 0
-    coefs: dict[Entry, int] = field(default_factory=dict)
-    base: Any = None
-    lo: int = 0
-    hi: int = 0
-
-    def bounds(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The least and greatest value over all entries, if nothing overflows."""
-        lo, hi = self.const + self.lo, self.const + self.hi
-        for entry, c in self.coefs.items():
-            span = c * max(_extent(entry, shape) - 1, 0)
-            lo, hi = lo + min(span, 0), hi + max(span, 0)
-        return lo, hi
 
 
 @dataclass(frozen=True)
@@ -76,7 +59,7 @@ class Val:
         return [] if self.affine is not None else [g for g in self.groups if len(g) > 1]
 
 
-def _extent(entry: Entry, shape: tuple[int, ...]) -> int:
+def extent_of(entry: Entry, shape: tuple[int, ...]) -> int:
     return entry.extent if isinstance(entry, Atom) else shape[entry]
 
 
@@ -102,7 +85,7 @@ class Plan:
 
     def length(self, group: Group, shape: tuple[int, ...]) -> int:
         """The physical length of a dimension."""
-        full = math.prod(_extent(e, shape) for e in group)
+        full = math.prod(extent_of(e, shape) for e in group)
         if not is_trimmable(group):
             return full
         key = _key(group, shape)
@@ -128,7 +111,7 @@ class Plan:
 
     def full(self, group: Group, shape: tuple[int, ...]) -> None:
         """Somebody needs all of a merged dimension."""
-        full = math.prod(_extent(e, shape) for e in group)
+        full = math.prod(extent_of(e, shape) for e in group)
         if is_trimmable(group) and self.length(group, shape) < full:
             self.lengths[_key(group, shape)] = full
             raise Restart
@@ -139,7 +122,7 @@ def is_trimmable(group: Group) -> bool:
 
 
 def _key(group: Group, shape: tuple[int, ...]) -> Any:
-    return (*(e.key for e in group if isinstance(e, Atom)), _extent(group[-1], shape))
+    return (*(e.key for e in group if isinstance(e, Atom)), extent_of(group[-1], shape))
 
 
 def constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Val:
@@ -204,7 +187,7 @@ def regroup(plan: Plan, val: Val, target: tuple[Group, ...]) -> Any:
                 if (e,) in where:
                     order.append(where[e,])
                     places.append(len(inner))
-                inner.append(_extent(e, val.shape))
+                inner.append(extent_of(e, val.shape))
     array = val.array if order == sorted(order) else lax.transpose(val.array, order)
     if array.shape != tuple(inner):
         array = lax.broadcast_in_dim(array, inner, places)
@@ -270,7 +253,7 @@ def _materialise(plan: Plan, val: Val, target: tuple[Group, ...], lengths: list[
 
 def _along(group: Group, length: int, coefs: dict[Entry, int], shape: tuple[int, ...]) -> Any:
     """The part of an affine form that varies along one dimension."""
-    inside = [(e, coefs.get(e, 0), _extent(e, shape)) for e in group]
+    inside = [(e, coefs.get(e, 0), extent_of(e, shape)) for e in group]
     if not any(c for _, c, _ in inside):
         return None
     index = lax.iota(np.int32, length)
@@ -284,8 +267,3 @@ def _along(group: Group, length: int, coefs: dict[Entry, int], shape: tuple[int,
             part = lax.rem(lax.div(index, np.int32(stride)), np.int32(n)) * np.int32(wrap(c))
             total = part if total is None else total + part
     return total
-
-
-def wrap(value: int) -> int:
-    """The int32 that `value` overflows to."""
-    return (value + 2**31) % 2**32 - 2**31
