@@ -12,7 +12,7 @@ RUN = $(VENV)/bin/python
 .PHONY: demo test test-all lint docs clean
 
 demo: $(VENV)/.has-demo
-	$(RUN) examples/digits.py
+	$(RUN) -m examples.digits
 
 test: $(VENV)/.has-test
 	$(RUN) -m pytest $(PYTEST_FLAGS)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilejax as tj
+from examples.timing import warm
 
 
 # --8<-- [start:attention]
@@ -63,10 +64,10 @@ def main(heads=8, length=2048, dim=64) -> float:
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((heads, length, dim), np.float32) for _ in range(3))
     difference = float(np.abs(attention(q, k, v) - reference(q, k, v)).max())
-    tile, whole = tj.benchmark(attention, q, k, v), tj.benchmark(jax.jit(reference), q, k, v)
+    tile, whole = warm(attention, q, k, v), warm(jax.jit(reference), q, k, v)
     print(
         f"causal attention, {heads} heads, {length} x {dim}: "
-        f"tile {tile.warm * 1e3:.0f} ms, whole scores in jnp {whole.warm * 1e3:.0f} ms"
+        f"tile {tile * 1e3:.0f} ms, whole scores in jnp {whole * 1e3:.0f} ms"
     )
     print(f"largest difference {difference:.1e}")
     return difference

@@ -59,7 +59,7 @@ def digits(neighbours=5) -> tuple[float, float]:
 def photograph(path: str, noise=0.1) -> tuple[float, float]:
     """Write a noisy photograph, its median and the median's edges side by side.
 
-    Print and return the mean errors of the noisy photograph and of its median.
+    Print and return the rms errors of the noisy photograph and of its median.
     """
     grey = np.rint(load_sample_image("china.jpg").mean(-1)).astype(np.float32)
     spots = np.random.default_rng(0).random(grey.shape)
@@ -69,8 +69,10 @@ def photograph(path: str, noise=0.1) -> tuple[float, float]:
     edges = np.clip(np.hypot(gx, gy) / 2, 0, 255)
     picture = np.hstack([noisy, median, edges]).astype(np.uint8)
     Image.fromarray(picture).save(path)
-    before, after = (float(np.abs(image - grey).mean()) for image in (noisy, np.asarray(median)))
-    print(f"photograph: {noise:.0%} of the pixels spoilt; error {before:.1f}, after the median {after:.1f}")
+    before, after = (float(np.sqrt(np.mean((image - grey) ** 2))) for image in (noisy, np.asarray(median)))
+    print(
+        f"photograph: {noise:.0%} of the pixels spoilt; rms error {before:.1f}, after the median {after:.1f}"
+    )
     print(f"  noisy, median, edges: {path}")
     return before, after
 

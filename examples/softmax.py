@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 import tilejax as tj
+from examples.timing import warm
 
 
 # --8<-- [start:softmax]
@@ -30,8 +31,8 @@ def main(rows=4096, columns=1000) -> float:
     """Print the times of `softmax` and `jax.nn.softmax`; return their largest difference."""
     x = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
     difference = float(np.abs(softmax(x) - jax.nn.softmax(x)).max())
-    tile, jnp_ = tj.benchmark(softmax, x), tj.benchmark(jax.jit(jax.nn.softmax), x)
-    print(f"softmax of {rows} x {columns}: tile {tile.warm * 1e3:.2f} ms, jax.nn {jnp_.warm * 1e3:.2f} ms")
+    tile, whole = warm(softmax, x), warm(jax.jit(jax.nn.softmax), x)
+    print(f"softmax of {rows} x {columns}: tile {tile * 1e3:.2f} ms, jax.nn {whole * 1e3:.2f} ms")
     print(f"largest difference {difference:.1e}")
     return difference
 
