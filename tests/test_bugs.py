@@ -16,7 +16,12 @@ NAN = float("nan")
 def test_triton_10291_argmax_nan():
     rows = [np.roll([NAN, 6, 8, 1, 2, 3, 4, 5], lane) for lane in range(8)] + [[NAN] * 8]
     x = np.array(rows, np.float32)
-    tiles("ij", lambda a, x: (tj.argmax(x, a.j), tj.argmin(x, a.j)), x, want=(np.array([*range(8), 0], np.int32),) * 2)
+    tiles(
+        "ij",
+        lambda a, x: (tj.argmax(x, a.j), tj.argmin(x, a.j)),
+        x,
+        want=(np.array([*range(8), 0], np.int32),) * 2,
+    )
 
 
 def test_tilelang_2697_running_max_drops_nan():
@@ -64,7 +69,9 @@ def test_tilelang_3024_clamp_swallows_nan():
 @pytest.mark.parametrize("n", [8, 33, 64, 1028])
 def test_triton_10094_ties_go_to_the_smallest_index(n):
     cycle = np.arange(n) % 8
-    x = np.stack([cycle, 7 - cycle, np.ones(n), np.isin(np.arange(n), [n // 2 - 1, n // 2])]).astype(np.float32)
+    x = np.stack([cycle, 7 - cycle, np.ones(n), np.isin(np.arange(n), [n // 2 - 1, n // 2])]).astype(
+        np.float32
+    )
     want = x.argmax(1).astype(np.int32), x.argmin(1).astype(np.int32)
     tiles("ij", lambda a, x: (tj.argmax(x, a.j), tj.argmin(x, a.j)), x, want=want)
 
@@ -133,15 +140,22 @@ def test_torch_fl_350_padding_lanes_take_no_part():
             ref = x(tj.coord(nest.index() * 8), tj.shape(c))
             low = tj.argmin(ref.load(float("inf")), c)
             peak = tj.max(-ref.load(float("inf")), c)
-            product = tj.prod(ref.load(1) / 10, c)
+            product = tj.prod(ref.load(10) / 10, c)
             for out, value in zip(outs, [low, peak, product, tj.all(ref.load(1) > 0, c)], strict=True):
                 out(tj.coord(nest.index()), tj.shape(1)).store(value)
 
         return outs
 
     parts = [x[:8], x[8:16], x[16:]]
-    want = [np.array([f(p) for p in parts]) for f in (np.argmin, lambda p: -p.min(), lambda p: np.prod(p / 10))]
-    want = [want[0].astype(np.int32), want[1].astype(np.float32), want[2].astype(np.float32), np.ones(3, np.bool_)]
+    want = [
+        np.array([f(p) for p in parts]) for f in (np.argmin, lambda p: -p.min(), lambda p: np.prod(p / 10))
+    ]
+    want = [
+        want[0].astype(np.int32),
+        want[1].astype(np.float32),
+        want[2].astype(np.float32),
+        np.ones(3, np.bool_),
+    ]
     both(kernel, x, want=want, rtol=1e-5)
 
 
@@ -346,7 +360,9 @@ def test_tilelang_2944_overflow_to_float8():
     def fn(a, x):
         return [x.astype(d).astype(jnp.float32) for d in (jnp.float8_e5m2, jnp.float8_e4m3fn)]
 
-    tiles("i", fn, x, want=[np.array([np.inf, -np.inf, np.inf, 57344], np.float32), np.full(4, NAN, np.float32)])
+    tiles(
+        "i", fn, x, want=[np.array([np.inf, -np.inf, np.inf, 57344], np.float32), np.full(4, NAN, np.float32)]
+    )
 
 
 def test_jax_triton_199_accumulator_dtypes():
@@ -361,7 +377,11 @@ def test_jax_triton_199_accumulator_dtypes():
         axes.n = tj.axis("n", 2)
         return square(a, jnp.int32), square(u, jnp.int32), square(h, jnp.float32)
 
-    want = np.full((2, 2), 40000, np.int32), np.full((2, 2), 160000, np.int32), np.full((2, 2), 160000, np.float32)
+    want = (
+        np.full((2, 2), 40000, np.int32),
+        np.full((2, 2), 160000, np.int32),
+        np.full((2, 2), 160000, np.float32),
+    )
     tiles("mk,mk,mk", fn, a8, au8, half, want=want)
 
 
@@ -387,7 +407,9 @@ def test_jax_21928_integer_powers_of_narrow_floats():
         return {f"{d} {n}": x.astype(d) ** n for d in dtypes for n in range(-2, 6)}
 
     with np.errstate(divide="ignore"):
-        want = {f"{d} {n}": (x.astype(np.float64) ** n).astype(jnp.dtype(d)) for d in dtypes for n in range(-2, 6)}
+        want = {
+            f"{d} {n}": (x.astype(np.float64) ** n).astype(jnp.dtype(d)) for d in dtypes for n in range(-2, 6)
+        }
     tiles("i", fn, x, want=want)
     with pytest.raises(TypeError, match=r"(?s)negative.*test_bugs\.py"):
         tiles("i", lambda a, x: x ** (-1), np.array([1, 2], np.int32), want=np.zeros(2, np.int32))

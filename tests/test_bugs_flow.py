@@ -319,7 +319,9 @@ def test_jax_23099_two_programs_store_the_same_tile():
         with pytest.raises(tj.RaceError, match=r"(?s)out.*j.*test_bugs_flow\.py"):
             run(provable)(x)
     both(dynamic, x, np.array([2, 0], np.int32), want=np.array([1, 0, 1], np.float32))
-    both(dynamic, x, np.array([5, 5], np.int32), want=np.zeros(3, np.float32))  # dropped stores race with nobody
+    both(
+        dynamic, x, np.array([5, 5], np.int32), want=np.zeros(3, np.float32)
+    )  # dropped stores race with nobody
     with pytest.raises(tj.RaceError, match=r"(?s)out.*1.*test_bugs_flow\.py"):
         tj.interpret(dynamic)(x, np.array([1, 1], np.int32))
 

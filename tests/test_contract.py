@@ -70,13 +70,13 @@ def test_rank_two_positional_operands():
 
     def kernel(a, b):
         outs = [tj.output((5, 3), a.dtype) for _ in range(2)]
-        m, k, l, n = (tj.axis(name, e) for name, e in zip("mkln", (5, 7, 7, 3), strict=True))
+        m, k, j, n = (tj.axis(name, e) for name, e in zip("mkjn", (5, 7, 7, 3), strict=True))
 
         @tj.parallel(1)
         def _(nest):
             x, y = a[tj.coord(0, 0), tj.shape(5, 7)], b[tj.coord(0, 0), tj.shape(7, 3)]
             outs[0](tj.coord(0, 0), tj.shape(5, 3)).store(tj.mma(x, y, tj.zeros(tj.shape(5, 3))))
-            x, y = a[tj.coord(0, 0), tj.shape(m, k)], b[tj.coord(0, 0), tj.shape(l, n)]
+            x, y = a[tj.coord(0, 0), tj.shape(m, k)], b[tj.coord(0, 0), tj.shape(j, n)]
             outs[1](tj.coord(0, 0), tj.shape(m, n)).store(tj.mma(x, y, tj.zeros(tj.shape(m, n))))
 
         return outs
@@ -102,7 +102,9 @@ def test_float_inputs_with_a_float32_accumulator(dtype):
     tiles("mk,kn", fn, a, b, want=(einsum("mk,kn->mn", a, b) + 1).astype(np.float32))
 
 
-@pytest.mark.parametrize(("left", "right"), [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")]
+)
 def test_int8_and_uint8_with_an_int32_accumulator(left, right):
     rng = np.random.default_rng(0)
     a, b = (
@@ -159,7 +161,9 @@ def test_empty_and_small_contractions():
         def fn(axes, x, y):
             return tj.mma(x, y, tj.ones(tj.shape(axes.m, axes.n)))
 
-        tiles("mk,kn", fn, a, b, want=(einsum("mk,kn->mn", a, b) + 1).astype(np.float32), rtol=1e-5, atol=1e-6)
+        tiles(
+            "mk,kn", fn, a, b, want=(einsum("mk,kn->mn", a, b) + 1).astype(np.float32), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_mma_propagates_nan_and_inf_of_its_operands_only():

@@ -75,7 +75,13 @@ def test_rounding_is_half_to_even_and_signs_and_predicates_are_exact():
 
     def fn(a, x):
         one = {"round": tj.round(x), "isnan": tj.isnan(x), "isfinite": tj.isfinite(x)}
-        return one | {"sign": tj.sign(x), "abs": tj.abs(x), "floor": tj.floor(x), "ceil": tj.ceil(x), "neg": -x}
+        return one | {
+            "sign": tj.sign(x),
+            "abs": tj.abs(x),
+            "floor": tj.floor(x),
+            "ceil": tj.ceil(x),
+            "neg": -x,
+        }
 
     want = {"round": np.round(x), "isnan": np.isnan(x), "isfinite": np.isfinite(x), "sign": np.sign(x)}
     want |= {"abs": np.abs(x), "floor": np.floor(x), "ceil": np.ceil(x), "neg": -x}
@@ -131,7 +137,7 @@ def test_binary_functions_and_operators(dtype):
     assert jnp.issubdtype(want["/"].dtype, jnp.floating)
     np.testing.assert_array_equal(np.asarray(want["//"], np.float64), exact // y.astype(np.float64))
     np.testing.assert_array_equal(np.asarray(want["%"], np.float64), exact % y.astype(np.float64))
-    tiles("i,i", fn, x, y, want=want, rtol=1e-6)
+    tiles("i,i", fn, x, y, want=want, rtol={"float16": 1e-3, "bfloat16": 8e-3}.get(dtype, 1e-6))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
@@ -182,7 +188,10 @@ def test_power(dtype):
     e = np.array([1, 2, 3, 2, 0], jnp.dtype(dtype))
     exact = x.astype(np.float64)
     with np.errstate(divide="ignore"):
-        want = {f"{n}": exact**n for n in exponents} | {"2**": 2 ** abs(exact), "tile": abs(exact) ** e.astype(float)}
+        want = {f"{n}": exact**n for n in exponents} | {
+            "2**": 2 ** abs(exact),
+            "tile": abs(exact) ** e.astype(float),
+        }
     want |= {"half": abs(exact) ** 0.5} if floating else {}
     want = {name: value.astype(jnp.dtype(dtype)) for name, value in want.items()}
     tiles("i,i", fn, x, e, want=want, rtol=RTOL.get(dtype, 0.0))
@@ -194,7 +203,12 @@ def test_power_of_special_values():
     def fn(a, x):
         return {"0": x**0, "1": x**1, "-1": x**-1, "3": x**3}
 
-    want = {"0": np.ones(5), "1": x, "-1": [np.inf, 0, -0.0, np.nan, 0.5], "3": [0, np.inf, -np.inf, np.nan, 8]}
+    want = {
+        "0": np.ones(5),
+        "1": x,
+        "-1": [np.inf, 0, -0.0, np.nan, 0.5],
+        "3": [0, np.inf, -np.inf, np.nan, 8],
+    }
     tiles("i", fn, x, want={k: np.array(v, np.float32) for k, v in want.items()})
 
 
@@ -233,7 +247,13 @@ def promotions(x64: bool) -> None:
                 seen.append((f"{d} + {e}", (x + y).dtype, (arrays[d] + arrays[e]).dtype))
             for name, n in NUMBERS.items():
                 seen.append((f"{d} + {name}", (x + n).dtype, (arrays[d] + n).dtype))
-                seen.append((f"where {d}, {name}", tj.where(x, n, x).dtype, jnp.where(arrays[d] != 0, n, arrays[d]).dtype))
+                seen.append(
+                    (
+                        f"where {d}, {name}",
+                        tj.where(x, n, x).dtype,
+                        jnp.where(arrays[d] != 0, n, arrays[d]).dtype,
+                    )
+                )
             seen.append((f"{d} / {d}", (x / x).dtype, (arrays[d] / arrays[d]).dtype))
         return xs[0]
 
@@ -296,7 +316,13 @@ def test_float64_and_int64_values():
         def fn(a, x, n):
             return {"log": tj.log(x), "erf": tj.erf(x), "x": x * 2.5 + 1, "//": n // 3, "float": n * 0.5}
 
-        want = {"log": np.log(x), "erf": np.vectorize(erf)(x), "x": x * 2.5 + 1, "//": n // 3, "float": n * 0.5}
+        want = {
+            "log": np.log(x),
+            "erf": np.vectorize(erf)(x),
+            "x": x * 2.5 + 1,
+            "//": n // 3,
+            "float": n * 0.5,
+        }
         tiles("i,j", fn, x, n, want=want, rtol=RTOL["float64"])
 
 
@@ -350,8 +376,8 @@ def test_iota_and_indices_are_int32_under_x64():
             assert tj.iota(a.i).dtype == a.nest.index().dtype == jnp.int32
             assert (tj.iota(a.i) + 1).dtype == jnp.int32
             assert tj.zeros(tj.shape(a.i)).dtype == jnp.float32
-            values, indices = tj.sort(x, a.i)
-            best, where = tj.top_k(x, a.i, 2)
+            _, indices = tj.sort(x, a.i)
+            _, where = tj.top_k(x, a.i, 2)
             assert indices.dtype == where.dtype == jnp.int32
             return tj.argmax(x, a.i), tj.sum(x > 1, a.i), indices
 

@@ -41,7 +41,11 @@ def test_gather_along_an_axis_that_the_index_has_too():
 def test_gather_with_scalar_indices():
     def fn(a, x, s):
         rank0 = tj.argmax(tj.max(x, a.c), a.r)
-        return {"int": tj.gather(x, 2, a.r), "traced": tj.gather(x, s, a.c), "rank0": tj.gather(x, rank0, a.r)}
+        return {
+            "int": tj.gather(x, 2, a.r),
+            "traced": tj.gather(x, s, a.c),
+            "rank0": tj.gather(x, rank0, a.r),
+        }
 
     want = {"int": X[2], "traced": X[:, 5], "rank0": X[X.max(1).argmax()]}
     tiles("rc,", fn, X, jnp.int32(5), want=want)
@@ -90,10 +94,14 @@ def test_reindex_maps_elements_to_places_in_the_tile():
         i, j, k = tj.axis("i", 3), tj.axis("j", 2), tj.axis("k", 4)
         return {
             "turn": tj.reindex(x, tj.shape(a.c, a.r), lambda n: tj.coord(n.index(a.r), n.index(a.c))),
-            "shift": tj.reindex(x, tj.shape(a.r, a.c), lambda n: tj.coord(n.index(a.r) - 1, n.index(a.c) + 2)),
+            "shift": tj.reindex(
+                x, tj.shape(a.r, a.c), lambda n: tj.coord(n.index(a.r) - 1, n.index(a.c) + 2)
+            ),
             "stride": tj.reindex(x, tj.shape(i, j), lambda n: tj.coord(n.index(j) * 3, n.index(i) * 2)),
             "diagonal": tj.reindex(x, tj.shape(k), lambda n: tj.coord(n.index(), n.index(k))),
-            "window": tj.reindex(x, tj.shape(a.r, i, k), lambda n: tj.coord(n.index(a.r), n.index(i) + n.index(k))),
+            "window": tj.reindex(
+                x, tj.shape(a.r, i, k), lambda n: tj.coord(n.index(a.r), n.index(i) + n.index(k))
+            ),
             "constant": tj.reindex(x, tj.shape(i), lambda n: tj.coord(1, 5)),
         }
 
@@ -123,7 +131,9 @@ def test_reindex_may_use_the_enclosing_nest_and_captured_tiles():
             line = x[tj.coord(nest.index(), 0), tj.shape(r, c)]
 
             def place(element):
-                return tj.coord(element.index(r), tj.gather(places, element.index(c), c) + element.index(rows))
+                return tj.coord(
+                    element.index(r), tj.gather(places, element.index(c), c) + element.index(rows)
+                )
 
             at = tj.coord(nest.index(rows), 0), tj.shape(r, c)
             out(*at).store(tj.reindex(line, tj.shape(r, c), place))

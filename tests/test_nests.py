@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-
 from tests.helpers import both, normal
 
 X = normal(7, 6)

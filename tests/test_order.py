@@ -76,7 +76,12 @@ def test_sort_and_top_k_of_integers(dtype):
         }
 
     up, down = (order(x, d) for d in (False, True))
-    want = {"up": (x[up], up), "down": (x[down], down), "most": (x[down[:3]], down[:3]), "least": (x[up[:3]], up[:3])}
+    want = {
+        "up": (x[up], up),
+        "down": (x[down], down),
+        "most": (x[down[:3]], down[:3]),
+        "least": (x[up[:3]], up[:3]),
+    }
     tiles("i", fn, x, want=want)
 
 
@@ -126,7 +131,11 @@ def test_sort_and_top_k_of_empty_axes():
     def fn(a, x):
         empty = tj.axis("empty", 0)
         none = tj.zeros(tj.shape(a.i, empty))
-        return {"sort": tuple(tj.sort(none, empty)), "top": tuple(tj.top_k(none, empty, 0)), "k": tj.top_k(x, a.i, 0)[0]}
+        return {
+            "sort": tuple(tj.sort(none, empty)),
+            "top": tuple(tj.top_k(none, empty, 0)),
+            "k": tj.top_k(x, a.i, 0)[0],
+        }
 
     pair = np.zeros((2, 0), np.float32), np.zeros((2, 0), np.int32)
     want = {"sort": pair, "top": pair, "k": np.zeros(0, np.float32)}

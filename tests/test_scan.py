@@ -12,7 +12,11 @@ SCANS = {"cumsum": np.add, "cummax": np.maximum, "cummin": np.minimum, "cumprod"
 
 
 def scanned(ufunc, x, axis, reverse=False):
-    return np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis), axis) if reverse else ufunc.accumulate(x, axis=axis)
+    return (
+        np.flip(ufunc.accumulate(np.flip(x, axis), axis=axis), axis)
+        if reverse
+        else ufunc.accumulate(x, axis=axis)
+    )
 
 
 @pytest.mark.parametrize("shape", [(32, 64), (5, 1), (1, 7), (3, 4, 5)])
@@ -59,7 +63,11 @@ def test_narrow_float_scans_carry_in_float32(dtype):
     tenth = np.full(1000, 0.1, jnp.dtype(dtype))
 
     def fn(a, ones, tenth):
-        return {"ones": tj.cumsum(ones, a.i), "tenth": tj.cumsum(tenth, a.i), "back": tj.cumsum(ones, a.i, reverse=True)}
+        return {
+            "ones": tj.cumsum(ones, a.i),
+            "tenth": tj.cumsum(tenth, a.i),
+            "back": tj.cumsum(ones, a.i, reverse=True),
+        }
 
     count = np.arange(1, 1001)
     want = {"ones": count, "tenth": count * tenth[0].astype(np.float64), "back": count[::-1]}

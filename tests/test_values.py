@@ -1,4 +1,4 @@
-"""What values are: NaN, casts, shifts, integer division, empty extents. The same on every backend as in JAX."""
+"""What values are: NaN, casts, shifts, integer division, masked rows. As in JAX on every backend."""
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -40,7 +40,15 @@ def test_max_min_and_clip_propagate_nan(dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_argmax_and_argmin_take_the_first_nan(dtype):
-    rows = [[NAN, 6, 8], [1, NAN, 8], [2, NAN, NAN], [NAN, NAN, NAN], [5, 5, 1], [-INF, INF, INF], [0, -0.0, 0]]
+    rows = [
+        [NAN, 6, 8],
+        [1, NAN, 8],
+        [2, NAN, NAN],
+        [NAN, NAN, NAN],
+        [5, 5, 1],
+        [-INF, INF, INF],
+        [0, -0.0, 0],
+    ]
     x = np.array(rows, np.float32).astype(jnp.dtype(dtype))
 
     def fn(a, x):
@@ -80,21 +88,26 @@ def test_every_float16_rounds_to_float8_and_bfloat16_as_ml_dtypes():
     def fn(a, x):
         return {name: x.astype(name) for name in names}
 
-    tiles("i", fn, x, want={name: x.astype(jnp.dtype(name)) for name in names})
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = {name: x.astype(jnp.dtype(name)) for name in names}
+    tiles("i", fn, x, want=want)
 
 
 def test_float32_rounds_to_narrow_floats_at_ties_overflow_and_nan_payloads():
-    ties = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7FFFFF, 0x7F800001, 0xFF800001], np.uint32)
-    values = np.array([INF, -INF, 1e5, 57344, 61440, 448, 464, 465, -1e9, 65504, 65520, 1e-8, 2**-24], np.float32)
+    ties = np.array(
+        [0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7FFFFF, 0x7F800001, 0xFF800001], np.uint32
+    )
+    values = np.array(
+        [INF, -INF, 1e5, 57344, 61440, 448, 464, 465, -1e9, 65504, 65520, 1e-8, 2**-24], np.float32
+    )
     x = np.concatenate([ties.view(np.float32), values])
     names = ["bfloat16", "float16", "float8_e5m2", "float8_e4m3fn"]
 
     def fn(a, x):
         return {name: x.astype(name) for name in names}
 
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         want = {name: x.astype(jnp.dtype(name)) for name in names}
-    assert np.isinf(want["float8_e5m2"][7:9].astype(float)).all() and np.isnan(want["float8_e4m3fn"][7].astype(float))
     tiles("i", fn, x, want=want)
 
 
@@ -105,7 +118,12 @@ def test_float8_widens_exactly():
     def fn(a, x, y):
         return [x.astype(jnp.float32), y.astype(jnp.float32), x.astype(jnp.bfloat16), y.astype(jnp.float16)]
 
-    want = [e4m3.astype(np.float32), e5m2.astype(np.float32), e4m3.astype(ml_dtypes.bfloat16), e5m2.astype(np.float16)]
+    want = [
+        e4m3.astype(np.float32),
+        e5m2.astype(np.float32),
+        e4m3.astype(ml_dtypes.bfloat16),
+        e5m2.astype(np.float16),
+    ]
     tiles("i,i", fn, e4m3, e5m2, want=want)
 
 
@@ -144,7 +162,11 @@ def test_shifts_past_the_width_give_zero_or_the_sign(dtype):
         return left | {"<< tile": x << s, ">> tile": x >> s}
 
     def left(x, c):
-        return np.array([(int(v) << c) % 2**width if c < width else 0 for v in x]).astype(np.uint64).astype(dtype)
+        return (
+            np.array([(int(v) << c) % 2**width if c < width else 0 for v in x])
+            .astype(np.uint64)
+            .astype(dtype)
+        )
 
     def right(x, c):
         return np.array([int(v) >> c for v in x]).astype(dtype)
@@ -177,7 +199,14 @@ def test_integer_arithmetic_wraps():
         return {"x+1": x + 1, "-x": -x, "x*x": x * x, "n+n": n + n, "abs": tj.abs(x), "n*3": n * 3}
 
     with np.errstate(over="ignore"):
-        want = {"x+1": x + np.int8(1), "-x": -x, "x*x": x * x, "n+n": n + n, "abs": np.abs(x), "n*3": n * np.int32(3)}
+        want = {
+            "x+1": x + np.int8(1),
+            "-x": -x,
+            "x*x": x * x,
+            "n+n": n + n,
+            "abs": np.abs(x),
+            "n*3": n * np.int32(3),
+        }
     tiles("i,i", fn, x, n, want=want)
 
 
@@ -200,7 +229,13 @@ def test_mean_and_division_follow_ieee():
     x = np.array([1, -1, 0], np.float32)
 
     def fn(a, x):
-        return {"1/0": x / 0, "inf-inf": (x / 0) - (x / 0), "sqrt": tj.sqrt(x), "log": tj.log(x), "0*": 0 * (x / 0)}
+        return {
+            "1/0": x / 0,
+            "inf-inf": (x / 0) - (x / 0),
+            "sqrt": tj.sqrt(x),
+            "log": tj.log(x),
+            "0*": 0 * (x / 0),
+        }
 
     with np.errstate(all="ignore"):
         want = {"1/0": x / np.float32(0), "sqrt": np.sqrt(x), "log": np.log(x)}
@@ -252,8 +287,22 @@ def test_bool_arithmetic_follows_jax():
     p, q = np.array([0, 0, 1, 1], np.bool_), np.array([0, 1, 0, 1], np.bool_)
 
     def fn(a, p, q):
-        return {"+": p + q, "*": p * q, "p*2": p * 2, "max": tj.maximum(p, q), "sum": tj.sum(p & q, a.i), "<": p < q}
+        return {
+            "+": p + q,
+            "*": p * q,
+            "p*2": p * 2,
+            "max": tj.maximum(p, q),
+            "sum": tj.sum(p & q, a.i),
+            "<": p < q,
+        }
 
     jp, jq = jnp.asarray(p), jnp.asarray(q)
-    want = {"+": jp + jq, "*": jp * jq, "p*2": jp * 2, "max": jnp.maximum(jp, jq), "sum": np.int32(1), "<": jp < jq}
+    want = {
+        "+": jp + jq,
+        "*": jp * jq,
+        "p*2": jp * 2,
+        "max": jnp.maximum(jp, jq),
+        "sum": np.int32(1),
+        "<": jp < jq,
+    }
     tiles("i,i", fn, p, q, want=want)

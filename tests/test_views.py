@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-
 from tests.helpers import both, normal, tiles
 
 X = normal(6, 7)
@@ -37,7 +36,9 @@ def test_a_load_reads_zero_outside_at_both_ends(traced):
         def _(nest):
             for row, (out, origin) in enumerate(zip(outs, ORIGINS, strict=True)):
                 if traced:
-                    origin = [tj.reshape(starts[tj.coord(row, d), tj.shape(1, 1)], tj.shape()) for d in (0, 1)]
+                    origin = [
+                        tj.reshape(starts[tj.coord(row, d), tj.shape(1, 1)], tj.shape()) for d in (0, 1)
+                    ]
                 out(tj.coord(0, 0), tj.shape(4, 5)).store(x[tj.coord(*origin), tj.shape(4, 5)])
 
         return outs
@@ -50,7 +51,8 @@ def test_the_four_spellings_of_a_load_and_its_fallback():
 
     def kernel(x):
         outs = {
-            name: tj.output((4,), x.dtype) for name in ["getitem", "call", "tile", "policy", "filled", "inf", "ref"]
+            name: tj.output((4,), x.dtype)
+            for name in ["getitem", "call", "tile", "policy", "filled", "inf", "ref"]
         }
 
         @tj.parallel(1)
@@ -67,7 +69,7 @@ def test_the_four_spellings_of_a_load_and_its_fallback():
                 "ref": x.tile(tj.coord(3), tj.shape(i), tj.Bounds.ZERO).load(),
             }
             for name, tile in results.items():
-                assert tuple(tile.axes) == (i,) and tile.dtype == x.dtype
+                assert (tuple(tile.axes), tile.dtype) == ((i,), x.dtype)
                 outs[name](tj.coord(0), tj.shape(i)).store(tile)
 
         return outs
@@ -155,7 +157,10 @@ def test_a_store_outside_is_dropped_at_both_ends():
 
 def test_store_places_axes_by_identity_and_broadcasts_missing_ones():
     def kernel(x, v):
-        outs = {name: tj.output((5, 4), x.dtype) for name in ["same", "turned", "row", "column", "scalar", "number"]}
+        outs = {
+            name: tj.output((5, 4), x.dtype)
+            for name in ["same", "turned", "row", "column", "scalar", "number"]
+        }
         m, n = tj.axis("m", 5), tj.axis("n", 4)
 
         @tj.parallel(1)
@@ -417,7 +422,7 @@ def test_static_facts_of_a_view():
         assert all(isinstance(n, int) for n in x.shape)
         out = tj.output_like(x)
         assert (out.shape, out.dtype) == (x.shape, x.dtype)
-        assert isinstance(x, tj.TensorView) and isinstance(out, tj.TensorView)
+        assert type(x) is type(out) is tj.TensorView
         return out
 
     both(kernel, X, V, jnp.float32(1), True, want=np.zeros((6, 7), np.float32))
