@@ -73,7 +73,10 @@ def evaluate(closed: Any, args: Sequence[Any], place: Place) -> list[Any]:
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom: Any) -> Any:
-        return np.asarray(atom.val) if isinstance(atom, Literal) else env[atom]
+        if not isinstance(atom, Literal):
+            return env[atom]
+        aval: Any = atom.aval
+        return np.asarray(atom.val, aval.dtype)
 
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name

@@ -14,7 +14,8 @@ from .. import trace
 from ..axis import extent_of, labels
 from ..tile import Tile, as_tile
 
-_PRECISIONS = {"tf32": jax.lax.DotAlgorithmPreset.TF32_TF32_F32}
+# What JAX calls "tensorfloat32": TF32 where the device has it, f32 elsewhere.
+_PRECISIONS = {"tf32": jax.lax.Precision.HIGH}
 
 
 def mma(a: Tile, b: Tile, acc: Tile, *, allow_reassociation: bool = True, precision: Any = None) -> Tile:
