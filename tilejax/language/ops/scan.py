@@ -30,6 +30,8 @@ def _named(tile: Operand, axis: Axis, op: str, reverse: bool) -> Tile:
             result = value.dtype
         elif jnp.issubdtype(result, np.floating) and jnp.finfo(result).bits < 32:
             value = ew.cast(value, np.float32)
+    elif result == np.bool_:
+        value = ew.cast(value, np.int8)  # JAX has no running maximum of bools
     (scanned,) = ir.scan_p.bind(value.value, op=op, axis=position_of(value, axis, name), reverse=bool(reverse), loc=trace.here())
     tile = Tile(scanned, value.axes)
     return tile if tile.dtype == result else ew.cast(tile, result)
