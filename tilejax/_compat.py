@@ -24,3 +24,11 @@ def close(jaxpr: Any, num_first: int, order: Sequence[Any]) -> Any:
     invars = [*jaxpr.invars[:num_first], *order, *jaxpr.invars[num_first:]]
     info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(jaxpr.outvars))
     return jex.ClosedJaxpr(jex.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, info), ())
+
+
+def trace_closed(fn: Callable, avals: Sequence[Any]) -> Any:
+    """`fn` at `avals` as a closed jaxpr without consts: it captures nothing."""
+    jaxpr, consts = trace(fn, avals)
+    if consts:
+        raise AssertionError(f"a transform captured {consts}")
+    return close(jaxpr, 0, ())

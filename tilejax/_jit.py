@@ -18,6 +18,7 @@ from .backends import interpreter, lowering as _lowering  # registers the loweri
 from .backends.registry import Options
 from .ir.program import kernel_p
 from .language import trace
+from . import _transformations as _transformations  # registers vmap and the derivatives
 from .transforms.races import check_races
 from .language.view import TensorView
 

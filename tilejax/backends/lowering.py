@@ -14,15 +14,15 @@ from .xla.evaluate import compile_program
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(program: Any, options: Options) -> Any:
+def compiled(program: Any, options: Options, differentiable: bool = False) -> Any:
     """The program as `lax` on whole arrays, once for each program and options."""
-    return compile_program(program, options["temporary_bytes"])
+    return compile_program(program, options["temporary_bytes"], differentiable)
 
 
-def evaluate(*operands: Any, program: Any, name: str, options: Options) -> list[Any]:
+def evaluate(*operands: Any, program: Any, name: str, options: Options, differentiable: bool = False) -> list[Any]:
     """The results of a program as `lax` values."""
     check_backend(options, name)
-    closed = compiled(program, options)
+    closed = compiled(program, options, differentiable)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
 
 

@@ -114,6 +114,6 @@ def _ordered(plan: Plan, a: Val, b: Val, acc: Val, a_labels, b_labels, acc_label
         return total + terms[0] * terms[1]
 
     total = convert(regroup(plan, start, groups), wide)
-    total = lax.fori_loop(0, count, step, total) if count else total
+    total = lax.fori_loop(np.int32(0), np.int32(count), step, total) if count else total
     result = Val(shape, acc.dtype, convert(total, acc.dtype), groups)
     return rename(result, acc.shape, {label: i for i, label in enumerate(acc_labels)})

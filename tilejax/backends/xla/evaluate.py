@@ -26,10 +26,10 @@ from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to
 _MAX_RESTARTS = 200
 
 
-def compile_program(program: Any, budget: int) -> Any:
-    """The program as a closed jaxpr of `lax` primitives on whole arrays."""
+def compile_program(program: Any, budget: int, differentiable: bool = False) -> Any:
+    """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it is to be differentiable."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
-    plan = Plan(budget=budget)
+    plan = Plan(budget=budget, differentiable=differentiable)
     for _ in range(_MAX_RESTARTS):
         try:
             return jax.make_jaxpr(lambda *arrays: _Evaluator(plan).whole(program, arrays))(*avals)
@@ -123,7 +123,7 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
     arrays = [to_dense(ev.plan, v) for v in views]
     count = math.prod(extents[i] for i in looped)
-    out = programs(0, arrays) if count == 1 else lax.fori_loop(0, count, programs, arrays)
+    out = programs(0, arrays) if count == 1 else lax.fori_loop(np.int32(0), np.int32(count), programs, arrays)
     return [dense(a) for a in out]
 
 
@@ -165,14 +165,16 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
             folded = fold_steps(ev, body, [_index(a) for a in steps], consts, carry, [a for a in steps if a], eqn.primitive.name == "tile_pipeline")
             if folded is not None:
                 return folded
-    if dependent := [a for b in bounds for a in b.atoms()]:
+    masked = ev.plan.differentiable and any(b.array is not None or b.entries() or b.affine.base is not None for b in bounds)
+    if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
         raise ev.plan.demote(dependent)
-    lo, hi = _range(bounds, count)
+    lo, hi = (0, count) if masked else _range(bounds, count)
 
     def step(position: Any, arrays: list[Any], layouts: Sequence[tuple[Group, ...]]) -> list[Val]:
         held = [dense(a) for a in arrays[:num_views]]
         state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)]
-        return ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
+        out = ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
+        return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 
     arrays = [to_dense(ev.plan, v) for v in views]
     if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
@@ -188,9 +190,21 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         return [*(to_dense(ev.plan, v) for v in out[:num_views]), *state]
 
     start = [*arrays, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
-    out = lax.fori_loop(jnp.asarray(lo, np.int32), jnp.asarray(hi, np.int32), trip, start)
+    out = lax.fori_loop(*(np.int32(n) if isinstance(n, int) else n for n in (lo, hi)), trip, start)
     state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, out[num_views:], layouts, strict=True)]
     return [*(dense(a) for a in out[:num_views]), *state]
+
+
+def _masked(plan: Plan, position: Any, bounds: list[Val], old: list[Val], new: list[Val]) -> list[Val]:
+    """`new` for the programs whose range the step is in, `old` for the others."""
+
+    def call(primitive: Any, shape: tuple[int, ...], dtype: Any, *vals: Val, **params: Any) -> Val:
+        return elementwise.apply(plan, primitive, params, list(vals), shape, dtype)
+
+    here = Val((), np.dtype(np.int32), jnp.asarray(position))
+    started, running = (call(p, (), np.bool_, here, b) for p, b in zip((lax.ge_p, lax.lt_p), bounds, strict=True))
+    active = call(lax.and_p, (), np.bool_, started, running)
+    return [call(lax.select_n_p, v.shape, v.dtype, active, o, v) for o, v in zip(old, new, strict=True)]
 
 
 def _range(bounds: list[Val], count: int) -> tuple[Any, Any]:

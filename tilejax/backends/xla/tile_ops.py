@@ -119,12 +119,12 @@ def _ordered(plan: Plan, val: Val, start: Any, axes: tuple[int, ...], order: Ord
 
 
 def _fold_left(array: Any, unit: Any, combine: Any) -> Any:
-    return lax.fori_loop(0, array.shape[0], lambda i, acc: combine(acc, _at(array, i)), unit) if array.shape[0] else unit
+    return lax.fori_loop(np.int32(0), np.int32(array.shape[0]), lambda i, acc: combine(acc, _at(array, i)), unit) if array.shape[0] else unit
 
 
 def _fold_right(array: Any, unit: Any, combine: Any) -> Any:
     n = array.shape[0]
-    return lax.fori_loop(0, n, lambda i, acc: combine(_at(array, n - 1 - i), acc), unit) if n else unit
+    return lax.fori_loop(np.int32(0), np.int32(n), lambda i, acc: combine(_at(array, np.int32(n - 1) - i), acc), unit) if n else unit
 
 
 def _ordered_tree(array: Any, unit: Any, combine: Any) -> Any:

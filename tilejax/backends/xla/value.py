@@ -78,6 +78,8 @@ class Plan:
     guessed: set[Any] = field(default_factory=set)
     """Those whose length was used before a view said what it is."""
     budget: int = 2**25
+    differentiable: bool = False
+    """Whether loops have static trip counts, steps out of range being masked, so that reverse mode can run them backwards."""
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
         self.demoted.update(a.key for a in atoms)
