@@ -20,7 +20,7 @@ def attention(Q, K, V, *, block_q=256, block_kv=256):
     h, q, s, d = tj.axis("h", 1), tj.axis("query", block_q), tj.axis("key", block_kv), tj.axis("d", dim)
 
     @tj.parallel(head, query_blocks)
-    def _(nest):
+    def _(nest: tj.Nest):
         h0, q0 = nest.index(head), nest.index(query_blocks) * block_q
         query = Q[tj.coord(h0, q0, 0), tj.shape(h, q, d)] * (dim**-0.5)
         row = tj.shape(h, q)

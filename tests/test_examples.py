@@ -1,10 +1,14 @@
 """The examples, at sizes that run in seconds, against values worked out here."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from examples import attention, codebook, digits, ema, gemm, ragged, softmax
+
+f32, i32, i8 = (partial(np.array, dtype=dtype) for dtype in (np.float32, np.int32, np.int8))
 
 
 def test_digits_are_read_as_well_as_scikit_learn_does(capsys):
@@ -39,12 +43,12 @@ def test_photograph_is_cleaned_and_written_side_by_side(tmp_path):
 def test_gemm_at_even_and_ragged_sizes():
     errors = gemm.main(sizes=((256, 128, 64), (130, 45, 301), (1, 1, 5)))
     assert max(errors.values()) < 1e-4
-    np.testing.assert_array_equal(gemm.gemm(np.float32([[1, 2]]), np.float32([[3], [5]])), [[13]])
+    np.testing.assert_array_equal(gemm.gemm(f32([[1, 2]]), f32([[3], [5]])), [[13]])
 
 
 def test_softmax_is_that_of_jax():
     assert softmax.main(rows=130, columns=77) < 1e-6
-    y = softmax.softmax(np.log(np.float32([[1, 2, 5], [4, 4, 8]])))
+    y = softmax.softmax(np.log(f32([[1, 2, 5], [4, 4, 8]])))
     np.testing.assert_allclose(y, [[0.125, 0.25, 0.625], [0.25, 0.25, 0.5]], rtol=1e-6)
 
 
@@ -62,20 +66,18 @@ def test_attention_is_that_of_jnp_and_causal():
 def test_ragged_rows_stop_at_their_length():
     assert ragged.main(rows=50, columns=200) < 1e-5
     x = np.array([[1, 2, 3, np.nan], [np.nan] * 4, [4, 5, 6, 9]], np.float32)
-    np.testing.assert_array_equal(ragged.ragged_mean(x, np.int32([3, 0, 4]), block=2), [2, 0, 6])
+    np.testing.assert_array_equal(ragged.ragged_mean(x, i32([3, 0, 4]), block=2), [2, 0, 6])
 
 
 def test_codebook_is_captured():
     assert codebook.main(rows=70, columns=33) == pytest.approx(0.07, abs=0.02)
-    decode = codebook.decoder(np.float32([10, 20, 30]))
-    np.testing.assert_array_equal(decode(np.int8([[2, 0], [1, 3]])), [[30, 10], [20, 0]])
+    decode = codebook.decoder(f32([10, 20, 30]))
+    np.testing.assert_array_equal(decode(i8([[2, 0], [1, 3]])), [[30, 10], [20, 0]])
 
 
 def test_moving_average_and_logsumexp():
     ema_error, lse_error = ema.main(rows=5, time=200)
     assert ema_error < 1e-5
     assert lse_error < 1e-4
-    np.testing.assert_array_equal(
-        ema.ema(np.float32([[0.5] * 4]), np.float32([[8, 0, 4, 1]])), [[8, 4, 6, 4]]
-    )
-    np.testing.assert_allclose(ema.logsumexp(np.log(np.float32([[1, 2, 5]]))), [np.log(8)], rtol=1e-6)
+    np.testing.assert_array_equal(ema.ema(f32([[0.5] * 4]), f32([[8, 0, 4, 1]])), [[8, 4, 6, 4]])
+    np.testing.assert_allclose(ema.logsumexp(np.log(f32([[1, 2, 5]]))), [np.log(8)], rtol=1e-6)
