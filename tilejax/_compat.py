@@ -19,8 +19,8 @@ def trace(fn: Callable, avals: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def close(jaxpr: Any, num_first: int, order: Sequence[Any]) -> Any:
-    """The closed jaxpr without consts whose inputs are the first `num_first` inputs of `jaxpr`, the variables of `order`
-    (constvars of `jaxpr`), then its other inputs."""
+    """The closed jaxpr without consts whose inputs are the first `num_first` inputs of `jaxpr`, the
+    variables of `order` (constvars of `jaxpr`), then its other inputs."""
     invars = [*jaxpr.invars[:num_first], *order, *jaxpr.invars[num_first:]]
     info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(jaxpr.outvars))
     return jex.ClosedJaxpr(jex.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, info), ())

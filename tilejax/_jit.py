@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _compat
+from . import _transformations as _transformations  # registers vmap and the derivatives
 from ._errors import ScopeError, TileError, TileTypeError, user_location
-from .backends import interpreter, lowering as _lowering  # registers the lowering rule
+from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
 from .ir.program import kernel_p
 from .language import trace
-from . import _transformations as _transformations  # registers vmap and the derivatives
-from .transforms.races import check_races
 from .language.view import TensorView
 
 
@@ -33,7 +32,8 @@ class _Kernel:
     options: Options
 
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any]:
-        """The traced program, its operands (captured arrays, then the array arguments), and the results' pytree."""
+        """The traced program, its operands (captured arrays, then the array arguments), and the results'
+        pytree."""
         bound = inspect.signature(self.fn).bind(*args, **kwargs)
         static = self._static_parameters()
         keyed, tree = jax.tree_util.tree_flatten_with_path(
@@ -68,21 +68,32 @@ class _Kernel:
 
     def _static_parameters(self) -> set[str]:
         parameters = list(inspect.signature(self.fn).parameters)
-        return {*self.static_argnames, *(parameters[i] for i in self.static_argnums if -len(parameters) <= i < len(parameters))}
+        return {
+            *self.static_argnames,
+            *(parameters[i] for i in self.static_argnums if -len(parameters) <= i < len(parameters)),
+        }
 
     def _result(self, view: Any) -> Any:
         if not isinstance(view, TensorView):
             raise ScopeError(
-                f"kernel {self.name} returns {type(view).__name__} {view!r}: it must return views made by tilejax.output or tilejax.update"
+                f"kernel {self.name} returns {type(view).__name__} {view!r}: it must return views made by "
+                "tilejax.output or tilejax.update"
             )
         if not view.writable:
-            raise ScopeError(f"kernel {self.name} returns {view.name}, which it may only read: return a tilejax.output, or tilejax.update({view.name})")
+            raise ScopeError(
+                f"kernel {self.name} returns {view.name}, which it may only read: return a tilejax.output, "
+                f"or tilejax.update({view.name})"
+            )
         if view.owner is not trace.current("a result").root:
-            raise ScopeError(f"kernel {self.name} returns {view.name}, which belongs to another kernel or call")
+            raise ScopeError(
+                f"kernel {self.name} returns {view.name}, which belongs to another kernel or call"
+            )
         return trace.version(view)
 
     def _nothing(self) -> Any:
-        raise ScopeError(f"kernel {self.name} returns nothing: return the views made by tilejax.output or tilejax.update")
+        raise ScopeError(
+            f"kernel {self.name} returns nothing: return the views made by tilejax.output or tilejax.update"
+        )
 
 
 def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
@@ -90,7 +101,8 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
         aval = jax.typeof(leaf) if not isinstance(leaf, jax.ShapeDtypeStruct) else leaf
     except TypeError:
         raise TileTypeError(
-            f"argument {name} is {type(leaf).__name__} {leaf!r}, not an array or a number; name it in static_argnames if the kernel needs it as it is"
+            f"argument {name} is {type(leaf).__name__} {leaf!r}, not an array or a number; "
+            "name it in static_argnames if the kernel needs it as it is"
         ) from None
     if np.dtype(aval.dtype).kind == "c":
         raise TileTypeError(f"argument {name} is {aval.dtype}: complex arrays are not supported")
@@ -99,7 +111,8 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
 
 def _escaped(name: str, error: Exception) -> TileError:
     return ScopeError(
-        f"kernel {name}: a value made in a nest is used after that nest has closed, or in another call. Carry it out of the nest, or store it to a view",
+        f"kernel {name}: a value made in a nest is used after that nest has closed, or in another call. "
+        "Carry it out of the nest, or store it to a view",
         loc=user_location(error),
     )
 
@@ -111,7 +124,9 @@ def _as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnam
         fn, nums, names = inner.fn, inner.static_argnums, inner.static_argnames
     else:
         if not callable(kernel):
-            raise TileTypeError(f"expected a kernel (a function of views), got {type(kernel).__name__} {kernel!r}")
+            raise TileTypeError(
+                f"expected a kernel (a function of views), got {type(kernel).__name__} {kernel!r}"
+            )
         fn, nums, names = kernel, (), ()
     nums = _sequence(static_argnums, int) if static_argnums is not None else nums
     names = _sequence(static_argnames, str) if static_argnames is not None else names
@@ -132,13 +147,16 @@ def jit(
     backend: str = "auto",
     compiler_params: dict[str, Any] | None = None,
 ) -> Any:
-    """The kernel as a function from arrays to arrays: what `jax.jit` returns, with its `lower`, `trace` and `eval_shape`.
+    """The kernel as a function from arrays to arrays: what `jax.jit` returns, with its `lower`, `trace` and
+    `eval_shape`.
 
-    In place of every array of rank >= 1 the kernel gets a view; it returns views made by `output` or `update`. Arguments and results
-    may be pytrees. Static and donated arguments are `jax.jit`'s. `backend` is "auto", "xla", "triton", "mosaic" or "metal"; one that cannot
-    run the kernel raises `UnsupportedError`. `compiler_params` may hold `num_warps`, `num_stages`, `temporary_bytes`, `profile`.
+    In place of every array of rank >= 1 the kernel gets a view; it returns views made by `output` or
+    `update`. Arguments and results may be pytrees. Static and donated arguments are `jax.jit`'s. `backend`
+    is "auto", "xla", "triton", "mosaic" or "metal"; one that cannot run the kernel raises
+    `UnsupportedError`. `compiler_params` may hold `num_warps`, `num_stages`, `temporary_bytes`, `profile`.
 
-    Also a decorator, bare or with keywords. Inside another `jax.jit` it traces inline."""
+    Also a decorator, bare or with keywords. Inside another `jax.jit` it traces inline.
+    """
     if kernel is None:
         return functools.partial(
             jit,
@@ -154,7 +172,9 @@ def jit(
     @functools.wraps(this.fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         program, operands, tree = this.program(args, kwargs)
-        return jax.tree.unflatten(tree, kernel_p.bind(*operands, program=program, name=this.name, options=this.options))
+        return jax.tree.unflatten(
+            tree, kernel_p.bind(*operands, program=program, name=this.name, options=this.options)
+        )
 
     call._tilejax_kernel = this  # type: ignore[attr-defined]
     return jax.jit(
@@ -173,9 +193,11 @@ def make_jaxpr(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
 ) -> Callable[..., Any]:
-    """`make_jaxpr(kernel)(*args)` is the traced program, a `ClosedJaxpr` of tile primitives and elementwise JAX ones.
+    """`make_jaxpr(kernel)(*args)` is the traced program, a `ClosedJaxpr` of tile primitives and elementwise
+    JAX ones.
 
-    Arguments may be `jax.ShapeDtypeStruct`s. Captured arrays come first among its inputs."""
+    Arguments may be `jax.ShapeDtypeStruct`s. Captured arrays come first among its inputs.
+    """
     this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
@@ -193,8 +215,10 @@ def interpret(
 ) -> Callable[..., Any]:
     """`interpret(kernel)(*args)` runs the program one tile at a time in NumPy and checks it.
 
-    Raises `BoundsError` for an access outside a view under `Bounds.ASSUME` and `RaceError` for two programs of one `parallel` that
-    touch the same element, one of them storing. Slow: it is for tests and for finding faults."""
+    Raises `BoundsError` for an access outside a view under `Bounds.ASSUME` and `RaceError` for two programs
+    of one `parallel` that touch the same element, one of them storing. Slow: it is for tests and for
+    finding faults.
+    """
     this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)

@@ -1,6 +1,8 @@
 """How JAX's transformations act on the kernel primitive.
 
-vmap rewrites the program. Derivatives are those of the program as `lax` on whole arrays; the primal result still comes from the kernel itself."""
+vmap rewrites the program. Derivatives are those of the program as `lax` on whole arrays; the primal result
+still comes from the kernel itself.
+"""
 
 from __future__ import annotations
 

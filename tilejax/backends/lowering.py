@@ -19,7 +19,9 @@ def compiled(program: Any, options: Options, differentiable: bool = False) -> An
     return compile_program(program, options["temporary_bytes"], differentiable)
 
 
-def evaluate(*operands: Any, program: Any, name: str, options: Options, differentiable: bool = False) -> list[Any]:
+def evaluate(
+    *operands: Any, program: Any, name: str, options: Options, differentiable: bool = False
+) -> list[Any]:
     """The results of a program as `lax` values."""
     check_backend(options, name)
     closed = compiled(program, options, differentiable)

@@ -25,7 +25,9 @@ class Options:
         params = compiler_params or {}
         for key in params:
             if key not in DEFAULTS:
-                raise UnsupportedError(f"unknown compiler_params key {key!r}; the keys are {', '.join(DEFAULTS)}")
+                raise UnsupportedError(
+                    f"unknown compiler_params key {key!r}; the keys are {', '.join(DEFAULTS)}"
+                )
         return cls(backend, tuple(sorted(params.items())))
 
     def __getitem__(self, key: str) -> Any:
@@ -35,4 +37,6 @@ class Options:
 def check_backend(options: Options, name: str) -> None:
     """`UnsupportedError` for a backend that is not built."""
     if options.backend in ("triton", "mosaic", "metal"):
-        raise UnsupportedError(f'kernel {name}: backend "{options.backend}" is not built yet; use "xla" or "auto"')
+        raise UnsupportedError(
+            f'kernel {name}: backend "{options.backend}" is not built yet; use "xla" or "auto"'
+        )

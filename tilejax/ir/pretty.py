@@ -51,7 +51,11 @@ def _equation(eqn: Any, names: _Names) -> str:
     if "extents" in params:
         domain = [f"{n}:{e}" for n, e in zip(params["names"], params["extents"], strict=True)]
         bounds = operands[: params.get("num_bounds", 0)]
-        shown = [*domain, *(f"from {lo} to {hi}" for lo, hi in [bounds] if bounds), *shown] if bounds else [*domain, *shown]
+        shown = (
+            [*domain, *(f"from {lo} to {hi}" for lo, hi in [bounds] if bounds), *shown]
+            if bounds
+            else [*domain, *shown]
+        )
         operands = operands[len(bounds) :]
     elif name in ("tile_load", "tile_store", "tile_stage"):
         shown.insert(0, repr(params["name"]))

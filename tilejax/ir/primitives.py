@@ -31,7 +31,9 @@ def _primitive(name: str) -> Callable[[Callable[..., list[ShapedArray]]], Primit
     def _outside(*_: Any, **__: Any) -> Any:
         from .._errors import ScopeError
 
-        raise ScopeError(f"{name} outside a kernel: tile operations run inside a function given to tilejax.jit")
+        raise ScopeError(
+            f"{name} outside a kernel: tile operations run inside a function given to tilejax.jit"
+        )
 
     return define
 
@@ -42,7 +44,8 @@ def _like(aval: Any) -> ShapedArray:
 
 
 def _results(body: Any) -> list[ShapedArray]:
-    return [_like(v.aval) for v in body.jaxpr.outvars]
+    """A carry that stays weak in the body leaves the loop weak."""
+    return [ShapedArray(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in body.jaxpr.outvars]
 
 
 @_primitive("tile_parallel")
@@ -121,5 +124,5 @@ def sort_p(tile, *, axis, descending, loc):
 
 @_primitive("tile_top_k")
 def top_k_p(tile, *, axis, k, largest, loc):
-    shape = tile.shape[:axis] + (k,) + tile.shape[axis + 1 :]
+    shape = (*tile.shape[:axis], k, *tile.shape[axis + 1 :])
     return [ShapedArray(shape, tile.dtype), ShapedArray(shape, np.dtype(np.int32))]

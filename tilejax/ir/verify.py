@@ -15,7 +15,8 @@ class InvalidProgram(AssertionError):
 
 
 def verify(program: Any) -> None:
-    """Raises `InvalidProgram` unless variables are defined before use, bodies are closed and fit their operands, starts are int32 scalars, and a store keeps its view's type."""
+    """Raises `InvalidProgram` unless variables are defined before use, bodies are closed and fit their
+    operands, starts are int32 scalars, and a store keeps its view's type."""
     if program.consts:
         raise InvalidProgram("a program has no consts: captured arrays are operands")
     _verify(program.jaxpr, "program")
@@ -26,7 +27,9 @@ def _verify(jaxpr: Any, where: str) -> None:
     for eqn in jaxpr.eqns:
         place = f"{where}: {eqn.primitive.name} at {eqn.params.get('loc')}"
         for var in eqn.invars:
-            _require(isinstance(var, Literal) or var in known, f"{place} reads a variable that is not defined")
+            _require(
+                isinstance(var, Literal) or var in known, f"{place} reads a variable that is not defined"
+            )
         if eqn.primitive.name in PRIMITIVES:
             _verify_tile(eqn, place)
         known.update(eqn.outvars)
@@ -38,7 +41,10 @@ def _verify_tile(eqn: Any, place: str) -> None:
     name, params, avals = eqn.primitive.name, eqn.params, [v.aval for v in eqn.invars]
     if name in ("tile_load", "tile_store"):
         starts = avals[1:-1] if name == "tile_load" else avals[2:]
-        _require(len(starts) == len(avals[0].shape), f"{place} has {len(starts)} starts for a view of shape {avals[0].shape}")
+        _require(
+            len(starts) == len(avals[0].shape),
+            f"{place} has {len(starts)} starts for a view of shape {avals[0].shape}",
+        )
         _require(all(s.shape == () and s.dtype == np.int32 for s in starts), f"{place} has starts {starts}")
         other = avals[-1] if name == "tile_load" else avals[1]
         _require(other.dtype == avals[0].dtype, f"{place} mixes {other.dtype} with {avals[0].dtype}")
@@ -50,12 +56,18 @@ def _verify_tile(eqn: Any, place: str) -> None:
     inputs = [v.aval for v in body.jaxpr.invars]
     _require(len(inputs) == count + len(operands), f"{place}: the body takes {len(inputs)} inputs")
     for have, want in zip(inputs[count:], operands, strict=True):
-        _require(have.shape == want.shape and have.dtype == want.dtype, f"{place}: the body takes {have}, not {want}")
+        _require(
+            have.shape == want.shape and have.dtype == want.dtype,
+            f"{place}: the body takes {have}, not {want}",
+        )
     state = params["num_views"] + params.get("num_carry", 0)
     results = [v.aval for v in body.jaxpr.outvars]
     _require(len(results) == state == len(eqn.outvars), f"{place}: the body returns {len(results)} results")
     for have, want in zip(results, operands[len(operands) - state :], strict=True):
-        _require(have.shape == want.shape and have.dtype == want.dtype, f"{place}: the body returns {have}, not {want}")
+        _require(
+            have.shape == want.shape and have.dtype == want.dtype,
+            f"{place}: the body returns {have}, not {want}",
+        )
     _verify(body.jaxpr, place)
 
 

@@ -39,7 +39,8 @@ class Affine:
 
 
 def combine(name: str, forms: Sequence[Affine | None], extent: Callable[[Any], int]) -> Affine | None:
-    """The form of a JAX primitive's result from those of its int32 operands, if it is affine and its symbolic part can't overflow."""
+    """The form of a JAX primitive's result from those of its int32 operands, if it is affine and its
+    symbolic part can't overflow."""
     if None in forms or name not in ("add", "sub", "mul", "neg"):
         return None
     first = forms[0]

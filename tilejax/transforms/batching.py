@@ -1,7 +1,7 @@
 """vmap of a program: one more axis on the grid of every parallel nest, one kernel.
 
-A batched array has the batch first. Views that depend on the batch get a leading start, the batch's index; other batched operands
-of a nest are loaded at that index where they are used.
+A batched array has the batch first. Views that depend on the batch get a leading start, the batch's index;
+other batched operands of a nest are loaded at that index where they are used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def batch(program: Any, batched: tuple[bool, ...], size: int) -> tuple[Any, tupl
         return [v.array for v in out]
 
     lead = [(size,) if b else () for b in batched]
-    avals = [jax.ShapeDtypeStruct((*n, *a.shape), a.dtype, weak_type=a.weak_type) for n, a in zip(lead, inputs, strict=True)]
+    avals = [
+        jax.ShapeDtypeStruct((*n, *a.shape), a.dtype, weak_type=a.weak_type)
+        for n, a in zip(lead, inputs, strict=True)
+    ]
     return _compat.trace_closed(run, avals), tuple(flags)
 
 
@@ -72,7 +75,9 @@ def _outer(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
         return _parallel(eqn, vals, size)
     if eqn.primitive.name in ir.PRIMITIVES:
         return _lifted(eqn, vals, size)
-    mapped = jax.vmap(lambda *arrays: _bind(eqn, arrays), in_axes=tuple(0 if v.batched else None for v in vals))
+    mapped = jax.vmap(
+        lambda *arrays: _bind(eqn, arrays), in_axes=tuple(0 if v.batched else None for v in vals)
+    )
     return [_Value(a, True) for a in mapped(*(v.array for v in vals))]
 
 
@@ -97,15 +102,26 @@ def _lifted(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
         inner = [_Value(a, v.batched) for a, v in zip(arrays, vals, strict=False)]
         results = _inner(eqn, inner, index)
         held = [_Value(a, True) for a in arrays[len(vals) :]]
-        return [_store(h, r.array, [np.int32(0)] * r.array.ndim, index, Bounds.ASSUME, "batch", loc) for h, r in zip(held, results, strict=True)]
+        return [
+            _store(h, r.array, [np.int32(0)] * r.array.ndim, index, Bounds.ASSUME, "batch", loc)
+            for h, r in zip(held, results, strict=True)
+        ]
 
     index = jax.ShapeDtypeStruct((), np.int32)
     arrays = [*(v.array for v in vals), *places]
-    traced = _compat.trace_closed(body, [index, *(jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays)])
+    traced = _compat.trace_closed(
+        body, [index, *(jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays)]
+    )
     from ..ir.types import Scope
 
     out = ir.parallel_p.bind(
-        *arrays, names=("batch",), extents=(size,), scope=Scope.AUTOMATIC, num_views=len(places), body=traced, loc=loc
+        *arrays,
+        names=("batch",),
+        extents=(size,),
+        scope=Scope.AUTOMATIC,
+        num_views=len(places),
+        body=traced,
+        loc=loc,
     )
     return [_Value(a, True) for a in out]
 
@@ -113,8 +129,9 @@ def _lifted(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
 def _body(body: Any, count: int, operands: Sequence[_Value], extra: int, state: Sequence[_Value] = ()) -> Any:
     """The body of a nest, retraced for batched operands.
 
-    Its inputs are the batch's index, the `count` indices, the operands and the carry (`state`). In a loop (`extra` is 1) the batch's index comes after the
-    loop's own indices, as a const."""
+    Its inputs are the batch's index, the `count` indices, the operands and the carry (`state`). In a loop
+    (`extra` is 1) the batch's index comes after the loop's own indices, as a const.
+    """
     jaxpr = body.jaxpr
 
     def run(*arrays: Any) -> list[Any]:
@@ -169,14 +186,38 @@ def _member(value: _Value, index: Any, loc: Any) -> Any:
     if not value.batched:
         return value.array
     shape = value.array.shape[1:]
-    return _load(value, [np.int32(0)] * len(shape), np.zeros((), value.array.dtype)[()], shape, index, Bounds.ASSUME, "batch", loc)
+    return _load(
+        value,
+        [np.int32(0)] * len(shape),
+        np.zeros((), value.array.dtype)[()],
+        shape,
+        index,
+        Bounds.ASSUME,
+        "batch",
+        loc,
+    )
 
 
-def _load(view: _Value, starts: Sequence[Any], fallback: Any, shape: Any, index: Any, bounds: Bounds, name: str, loc: Any) -> Any:
-    (tile,) = ir.load_p.bind(view.array, index, *starts, fallback, shape=(1, *shape), bounds=bounds, name=name, loc=loc)
+def _load(
+    view: _Value,
+    starts: Sequence[Any],
+    fallback: Any,
+    shape: Any,
+    index: Any,
+    bounds: Bounds,
+    name: str,
+    loc: Any,
+) -> Any:
+    (tile,) = ir.load_p.bind(
+        view.array, index, *starts, fallback, shape=(1, *shape), bounds=bounds, name=name, loc=loc
+    )
     return lax.reshape(tile, shape)
 
 
-def _store(view: _Value, tile: Any, starts: Sequence[Any], index: Any, bounds: Bounds, name: str, loc: Any) -> Any:
-    (new,) = ir.store_p.bind(view.array, lax.expand_dims(tile, (0,)), index, *starts, bounds=bounds, name=name, loc=loc)
+def _store(
+    view: _Value, tile: Any, starts: Sequence[Any], index: Any, bounds: Bounds, name: str, loc: Any
+) -> Any:
+    (new,) = ir.store_p.bind(
+        view.array, lax.expand_dims(tile, (0,)), index, *starts, bounds=bounds, name=name, loc=loc
+    )
     return new

@@ -1,4 +1,5 @@
-"""Races that can be proved from a program alone: two programs of a parallel nest that surely touch one element."""
+"""Races that can be proved from a program alone: two programs of a parallel nest that surely touch one
+element."""
 
 from __future__ import annotations
 
@@ -27,10 +28,12 @@ class _Access:
 
 
 def check_races(program: Any) -> None:
-    """`RaceError` if two programs of one parallel nest are bound to touch an element that one of them stores.
+    """`RaceError` if two programs of one parallel nest are bound to touch an element that one of them
+    stores.
 
-    Only accesses with affine starts that surely happen count, and of the programs only neighbours along one axis are compared: it is a proof where it
-    speaks, and the interpreter finds the rest."""
+    Only accesses with affine starts that surely happen count, and of the programs only neighbours along one
+    axis are compared: it is a proof where it speaks, and the interpreter finds the rest.
+    """
     _Walk({}).walk(program.jaxpr, {}, {}, True)
 
 
@@ -40,7 +43,8 @@ class _Walk:
         self.accesses: list[_Access] = []
 
     def walk(self, jaxpr: Any, forms: dict[Any, Affine], roots: dict[Any, Any], certain: bool) -> None:
-        """Collects the accesses of `jaxpr`. `forms` are the affine forms of its scalars, `roots` what its views are versions of."""
+        """Collects the accesses of `jaxpr`. `forms` are the affine forms of its scalars, `roots` what its
+        views are versions of."""
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             if name in ("tile_load", "tile_store"):
@@ -49,7 +53,11 @@ class _Walk:
                 self._parallel(eqn, forms, roots, certain)
             elif name in ("tile_serial", "tile_pipeline"):
                 self._loop(eqn, forms, roots, certain)
-            elif len(eqn.outvars) == 1 and eqn.outvars[0].aval.dtype == np.int32 and not eqn.outvars[0].aval.shape:
+            elif (
+                len(eqn.outvars) == 1
+                and eqn.outvars[0].aval.dtype == np.int32
+                and not eqn.outvars[0].aval.shape
+            ):
                 form = combine(name, [_form(v, forms) for v in eqn.invars], self.extents.__getitem__)
                 if form is not None:
                     forms[eqn.outvars[0]] = form
@@ -65,9 +73,18 @@ class _Walk:
         if certain and len(known) == len(starts):
             extents = rest[0].aval.shape if stores else eqn.params["shape"]
             p = eqn.params
-            self.accesses.append(_Access(stores, root, tuple(known), tuple(extents), view.aval.shape, p["name"], p["loc"]))
+            self.accesses.append(
+                _Access(stores, root, tuple(known), tuple(extents), view.aval.shape, p["name"], p["loc"])
+            )
 
-    def _enter(self, eqn: Any, operands: Sequence[Any], forms: dict[Any, Affine], roots: dict[Any, Any], certain: bool) -> list[Any]:
+    def _enter(
+        self,
+        eqn: Any,
+        operands: Sequence[Any],
+        forms: dict[Any, Affine],
+        roots: dict[Any, Any],
+        certain: bool,
+    ) -> list[Any]:
         """Walks the body of a nest; its index variables."""
         body, count = eqn.params["body"].jaxpr, len(eqn.params["extents"])
         indices, rest = body.invars[:count], body.invars[count:]
@@ -120,10 +137,19 @@ def _compare(accesses: list[_Access], indices: list[Any], axis: int, names: tupl
             if a.root is b.root and (a.stores or b.stores) and (element := _shared(a, b, second)) is not None:
                 here, there = ({n: int(i == axis) * k for i, n in enumerate(names)} for k in (1, 0))
                 does = "stores" if b.stores else "reads"
-                was = "is also stored by" if a.stores and b.stores else "is stored by" if a.stores else "is read by"
+                was = (
+                    "is also stored by"
+                    if a.stores and b.stores
+                    else "is stored by"
+                    if a.stores
+                    else "is read by"
+                )
                 raise RaceError(
-                    f"a race: {_program(here)} {does} element {element} of {b.name}, which {was} {_program(there)}. The programs of a "
-                    "parallel nest must not touch the same element if one of them stores it: make the origins differ, or use serial for what depends on the order",
+                    f"a race: {_program(here)} {does} element {element} of {b.name}, "
+                    f"which {was} {_program(there)}. "
+                    "The programs of a parallel nest must not touch the same element "
+                    "if one of them stores it: "
+                    "make the origins differ, or use serial for what depends on the order",
                     loc=b.loc,
                 )
 

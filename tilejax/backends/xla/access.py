@@ -1,8 +1,9 @@
 """Loads and stores of all programs at once.
 
-Each dimension of the view is one of three kinds. *Fixed*: the start is the same for all programs, so the tile is a slice. *Tiled*: the start is
-`constant + extent * index`, so the tiles of all programs laid side by side are the view itself. *Indexed*: anything else is a
-gather or a scatter. Slices and tiles that may leave the view are padded, or written through a mask.
+Each dimension of the view is one of three kinds. *Fixed*: the start is the same for all programs, so the
+tile is a slice. *Tiled*: the start is `constant + extent * index`, so the tiles of all programs laid side
+by side are the view itself. *Indexed*: anything else is a gather or a scatter. Slices and tiles that may
+leave the view are padded, or written through a mask.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def as_affine(val: Val) -> Affine | None:
 
 
 def tiled_atoms(form: Affine, extent: int) -> tuple[Atom, ...] | None:
-    """The atoms of a start, outermost first, if tiles of `extent` at that start lie side by side; else None."""
+    """The atoms of a start, outermost first, if tiles of `extent` at that start lie side by side; else
+    None."""
     atoms = sorted(form.coefs, key=lambda a: -form.coefs[a])
     step = extent
     for atom in reversed(atoms):
@@ -53,7 +55,9 @@ def tiled_atoms(form: Affine, extent: int) -> tuple[Atom, ...] | None:
     return tuple(a for a in atoms if isinstance(a, Atom))
 
 
-def spans(plan: Plan, starts: list[Val], shape: tuple[int, ...], view_shape: tuple[int, ...]) -> list[Span | None]:
+def spans(
+    plan: Plan, starts: list[Val], shape: tuple[int, ...], view_shape: tuple[int, ...]
+) -> list[Span | None]:
     """What each dimension is; None for an indexed one."""
     out: list[Span | None] = []
     taken: list[Entry] = [a for s in starts for a in s.atoms()]
@@ -72,7 +76,9 @@ def spans(plan: Plan, starts: list[Val], shape: tuple[int, ...], view_shape: tup
     return out
 
 
-def load(plan: Plan, view: Val, starts: list[Val], fallback: Val, *, shape: tuple[int, ...], bounds: Bounds) -> Val:
+def load(
+    plan: Plan, view: Val, starts: list[Val], fallback: Val, *, shape: tuple[int, ...], bounds: Bounds
+) -> Val:
     """`tile_load`."""
     array = to_dense(plan, view)
     if 0 in shape:
@@ -120,7 +126,9 @@ def _read(array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
     start = to_scalar(Val((), np.dtype(np.int32), affine=form))
     least, most = form.const + form.lo, form.const + form.hi
     if bounds is Bounds.ASSUME or (least >= 0 and most + n <= size):
-        return lax.dynamic_slice_in_dim(array, start, n, axis=dim) if n <= size else _pad(array, dim, 0, n, fill)
+        return (
+            lax.dynamic_slice_in_dim(array, start, n, axis=dim) if n <= size else _pad(array, dim, 0, n, fill)
+        )
     if n > size:
         array = _pad(array, dim, 0, n, fill)
     # The window moves to where it fits; what it lacks is a shift by which the padded window is read again.
@@ -157,7 +165,9 @@ def _index(plan: Plan, start: Val, dim: int, extent: int, shape: tuple[int, ...]
     groups = (*start.groups, (dim,))
     lengths = [plan.length(g, shape) for g in groups]
     base = regroup(plan, start, groups)
-    return Val(shape, np.dtype(np.int32), base + lax.broadcasted_iota(np.int32, lengths, len(groups) - 1), groups)
+    return Val(
+        shape, np.dtype(np.int32), base + lax.broadcasted_iota(np.int32, lengths, len(groups) - 1), groups
+    )
 
 
 def _safe_index(index: Any, size: int) -> Any:
@@ -168,13 +178,17 @@ def _safe_index(index: Any, size: int) -> Any:
 def _read_indexed(plan, array, kinds, indexed, starts, shape, fill, dtype) -> Val:
     """Gathers along the indexed dimensions; the others have been read."""
     indices = [_index(plan, starts[d], d, shape[d], shape) for d in indexed]
-    entries: tuple[Group, ...] = tuple((e,) for g in unify([split_entries(plan, i, i.entries()) for i in indices]) for e in g)
+    entries: tuple[Group, ...] = tuple(
+        (e,) for g in unify([split_entries(plan, i, i.entries()) for i in indices]) for e in g
+    )
     lengths = [plan.length(g, shape) for g in entries]
     spanned = [d for d in range(array.ndim) if d not in indexed]
     # The indexed dimensions go first, so that the gathered ones do.
     array = lax.transpose(array, [*indexed, *spanned])
     where = tuple(_safe_index(regroup(plan, i, entries), array.shape[k]) for k, i in enumerate(indices))
-    array = array.at[where].get(mode="fill", fill_value=0) if _is_static_zero(fill) else _take(array, where, fill)
+    array = (
+        array.at[where].get(mode="fill", fill_value=0) if _is_static_zero(fill) else _take(array, where, fill)
+    )
     groups = list(entries)
     sizes = list(lengths)
     for k, d in enumerate(spanned):
@@ -219,7 +233,8 @@ def store(plan: Plan, view: Val, tile: Val, starts: list[Val], active: list[Atom
 
 
 def _check_target(plan: Plan, tile: Val, target: tuple[Group, ...]) -> tuple[Group, ...]:
-    """`target`, if it has all atoms that the tile depends on: a program may not store what depends on an axis that its place does not."""
+    """`target`, if it has all atoms that the tile depends on: a program may not store what depends on an
+    axis that its place does not."""
     have = {e for g in target for e in g}
     if stray := [a for a in tile.atoms() if a not in have]:
         raise plan.demote(stray)
@@ -264,7 +279,9 @@ def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
     return lax.dynamic_update_slice(array, block, starts)
 
 
-def _write_indexed(plan: Plan, array: Any, tile: Val, kinds: list[Span | None], starts: list[Val], shape: tuple[int, ...]) -> Val:
+def _write_indexed(
+    plan: Plan, array: Any, tile: Val, kinds: list[Span | None], starts: list[Val], shape: tuple[int, ...]
+) -> Val:
     """One scatter; programs do not overlap, so its order is free."""
     indices = [_index(plan, s, d, shape[d], shape) for d, s in enumerate(starts)]
     have = {e for i in indices for e in i.entries()}

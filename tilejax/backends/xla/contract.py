@@ -14,7 +14,19 @@ from .elementwise import convert, rename
 from .value import Atom, Entry, Group, Plan, Val, regroup, split_entries, unify
 
 
-def mma(plan: Plan, a: Val, b: Val, acc: Val, *, a_labels, b_labels, acc_labels, allow_reassociation, precision, **_: Any) -> Val:
+def mma(
+    plan: Plan,
+    a: Val,
+    b: Val,
+    acc: Val,
+    *,
+    a_labels,
+    b_labels,
+    acc_labels,
+    allow_reassociation,
+    precision,
+    **_: Any,
+) -> Val:
     """`acc + a * b`."""
     if not allow_reassociation:
         return _ordered(plan, a, b, acc, a_labels, b_labels, acc_labels)
@@ -24,7 +36,9 @@ def mma(plan: Plan, a: Val, b: Val, acc: Val, *, a_labels, b_labels, acc_labels,
 
 def add(plan: Plan, acc: Val, value: Val) -> Val:
     """`acc + value` in the wider of the dtypes, rounded to that of `acc`; nothing is added to zeros."""
-    if acc.const is not None and acc.const == 0 or acc.affine is not None and acc.affine.const == 0 and not acc.entries() and acc.affine.base is None:
+    if (acc.const is not None and acc.const == 0) or (
+        acc.affine is not None and acc.affine.const == 0 and not acc.entries() and acc.affine.base is None
+    ):
         groups = value.groups
         return Val(acc.shape, acc.dtype, convert(value.array, acc.dtype), groups, zero_tail=value.zero_tail)
     groups = unify([acc, value])
@@ -33,9 +47,19 @@ def add(plan: Plan, acc: Val, value: Val) -> Val:
 
 
 def contract(
-    plan: Plan, a: Val, b: Val, acc_shape: tuple[int, ...], acc_dtype: Any, a_labels, b_labels, acc_labels, precision: Any, steps: Sequence[Atom]
+    plan: Plan,
+    a: Val,
+    b: Val,
+    acc_shape: tuple[int, ...],
+    acc_dtype: Any,
+    a_labels,
+    b_labels,
+    acc_labels,
+    precision: Any,
+    steps: Sequence[Atom],
 ) -> Val:
-    """The product contracted over the labels that `acc` lacks and over the atoms `steps`, as a tile of the shape of `acc`."""
+    """The product contracted over the labels that `acc` lacks and over the atoms `steps`, as a tile of the
+    shape of `acc`."""
     a, b, shape = _in_labels(a, b, acc_shape, a_labels, b_labels, acc_labels)
     summed = {x for x in a_labels if x in b_labels and x not in acc_labels and shape[x] != 1}
     gone: set[Entry] = {*summed, *steps}
@@ -63,7 +87,9 @@ def contract(
     return rename(result, acc_shape, {label: i for i, label in enumerate(acc_labels)})
 
 
-def _in_labels(a: Val, b: Val, acc_shape: tuple[int, ...], a_labels, b_labels, acc_labels) -> tuple[Val, Val, tuple[int, ...]]:
+def _in_labels(
+    a: Val, b: Val, acc_shape: tuple[int, ...], a_labels, b_labels, acc_labels
+) -> tuple[Val, Val, tuple[int, ...]]:
     """Both operands as tiles of one shape, whose dimensions are the labels."""
     extents = dict(zip(acc_labels, acc_shape, strict=True))
     extents.update(zip(a_labels, a.shape, strict=True))
@@ -78,7 +104,8 @@ def _accumulator(dtype: Any) -> Any:
 
 
 def _operands(x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands that `dot_general` takes on every platform: bytes widen to int32, eight-bit floats to f32, both exactly."""
+    """Operands that `dot_general` takes on every platform: bytes widen to int32, eight-bit floats to f32,
+    both exactly."""
     out = []
     for v in (x, y):
         if jnp.issubdtype(v.dtype, np.integer) and v.dtype.itemsize < 4:

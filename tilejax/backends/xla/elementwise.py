@@ -16,14 +16,24 @@ from .access import as_affine
 from .value import Entry, Plan, Val, extent_of, regroup, split_entries, unify
 
 ELEMENTWISE = frozenset(
-    """abs add and atan2 ceil clamp convert_element_type cos div eq erf exp exp2 expm1 floor ge gt integer_pow is_finite le log
-    log1p log2 logistic lt max min mul ne neg nextafter not or pow reduce_precision rem round rsqrt select_n shift_left
-    shift_right_arithmetic shift_right_logical sign sin sqrt square sub tan tanh xor""".split()
+    """
+    abs add and atan2 ceil clamp convert_element_type cos div eq erf exp exp2 expm1 floor ge gt
+    integer_pow is_finite le log log1p log2 logistic lt max min mul ne neg nextafter not or pow
+    reduce_precision rem round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical
+    sign sin sqrt square sub tan tanh xor
+    """.split()  # noqa: SIM905
 )
-_KEEP_ZERO = frozenset("abs ceil convert_element_type erf expm1 floor log1p neg round sign sin sqrt tanh integer_pow square".split())
+_KEEP_ZERO = frozenset(
+    """
+    abs ceil convert_element_type erf expm1 floor log1p neg round sign sin sqrt tanh integer_pow
+    square
+    """.split()  # noqa: SIM905
+)
 
 
-def apply(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...], dtype: Any) -> Val:
+def apply(
+    plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], shape: tuple[int, ...], dtype: Any
+) -> Val:
     """A primitive that works element by element, on operands of tile shape `shape` or rank 0."""
     name = primitive.name
     if dtype == np.int32 and (form := _affine(name, vals, shape)) is not None:
@@ -45,11 +55,15 @@ def _zero_tail(name: str, params: dict[str, Any], vals: list[Val]) -> frozenset[
     if not tails or (name == "integer_pow" and params["y"] <= 0):
         return frozenset()
     uniform = [v for v in vals if v.array is None or not v.groups]
-    if name in ("add", "sub", "mul") and not uniform or name in _KEEP_ZERO:
+    if (name in ("add", "sub", "mul") and not uniform) or name in _KEEP_ZERO:
         # A value that lacks a group is the same along it, and need not be zero there.
         shared = frozenset.intersection(*tails)
         return frozenset(g for g in shared if all(g in v.groups for v in vals))
-    if name == "mul" and all(v.const is not None and np.isfinite(v.const) for v in uniform) and len(tails) == 1:
+    if (
+        name == "mul"
+        and all(v.const is not None and np.isfinite(v.const) for v in uniform)
+        and len(tails) == 1
+    ):
         return tails[0]
     return frozenset()
 
@@ -87,7 +101,12 @@ def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:
     if val.affine is not None:
         form = replace(val.affine, coefs={moved(e): c for e, c in val.affine.coefs.items()})
         return replace(val, shape=shape, affine=form)
-    return replace(val, shape=shape, groups=tuple(group(g) for g in val.groups), zero_tail=frozenset(map(group, val.zero_tail)))
+    return replace(
+        val,
+        shape=shape,
+        groups=tuple(group(g) for g in val.groups),
+        zero_tail=frozenset(map(group, val.zero_tail)),
+    )
 
 
 def broadcast_in_dim(plan: Plan, val: Val, *, shape, broadcast_dimensions, **_: Any) -> Val:
@@ -104,7 +123,9 @@ def squeeze(plan: Plan, val: Val, *, dimensions) -> Val:
 
 
 def iota(plan: Plan, *, dtype, shape, dimension, **_: Any) -> Val:
-    form = Val(tuple(shape), np.dtype(np.int32), affine=Affine(0, {dimension: 1} if shape[dimension] != 1 else {}))
+    form = Val(
+        tuple(shape), np.dtype(np.int32), affine=Affine(0, {dimension: 1} if shape[dimension] != 1 else {})
+    )
     if dtype == np.int32:
         return form
     groups = unify([form])
@@ -131,7 +152,9 @@ def reshape(plan: Plan, val: Val, *, new_sizes, **_: Any) -> Val:
     return Val(new, val.dtype, array, (*atoms, *((i,) for i in new_kept)))
 
 
-def generic(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], avals: list[Any]) -> list[Val]:
+def generic(
+    plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val], avals: list[Any]
+) -> list[Val]:
     """Any other primitive: mapped with `vmap` over the atoms that its operands depend on."""
     atoms = list(dict.fromkeys(a for v in vals for a in v.atoms()))
 
@@ -154,5 +177,12 @@ def generic(plan: Plan, primitive: Any, params: dict[str, Any], vals: list[Val],
     for array, aval in zip(out, avals, strict=True):
         kept = [i for i, n in enumerate(aval.shape) if n != 1]
         array = lax.reshape(array, [*array.shape[: len(atoms)], *(aval.shape[i] for i in kept)])
-        results.append(Val(tuple(aval.shape), np.dtype(aval.dtype), array, (*((a,) for a in atoms), *((i,) for i in kept))))
+        results.append(
+            Val(
+                tuple(aval.shape),
+                np.dtype(aval.dtype),
+                array,
+                (*((a,) for a in atoms), *((i,) for i in kept)),
+            )
+        )
     return results

@@ -1,7 +1,8 @@
 """The evaluator: reads a program once, every value being that of all programs of the grid at once.
 
-It is optimistic. Every axis of a parallel nest starts as an atom; where a rule cannot go on so, it notes in the plan what must be a
-loop (or a whole, untrimmed dimension) and the evaluation starts again. With every axis a loop this is the sequential program.
+It is optimistic. Every axis of a parallel nest starts as an atom; where a rule cannot go on so, it notes in
+the plan what must be a loop (or a whole, untrimmed dimension) and the evaluation starts again. With every
+axis a loop this is the sequential program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _MAX_RESTARTS = 200
 
 
 def compile_program(program: Any, budget: int, differentiable: bool = False) -> Any:
-    """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it is to be differentiable."""
+    """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it
+    is to be differentiable."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
     plan = Plan(budget=budget, differentiable=differentiable)
     for _ in range(_MAX_RESTARTS):
@@ -56,7 +58,9 @@ class _Evaluator:
         return [self.read(env, v) for v in jaxpr.outvars]
 
     def read(self, env: dict[Any, Val], var: Any) -> Val:
-        return constant(var.val, var.aval.dtype, tuple(var.aval.shape)) if isinstance(var, Literal) else env[var]
+        return (
+            constant(var.val, var.aval.dtype, tuple(var.aval.shape)) if isinstance(var, Literal) else env[var]
+        )
 
     def equation(self, eqn: Any, env: dict[Any, Val]) -> None:
         out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
@@ -87,7 +91,9 @@ def _load(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     view, *starts, fallback = vals
     if fallback.entries():
         raise ev.plan.demote(fallback.atoms())
-    return [access.load(ev.plan, view, starts, fallback, shape=eqn.params["shape"], bounds=eqn.params["bounds"])]
+    return [
+        access.load(ev.plan, view, starts, fallback, shape=eqn.params["shape"], bounds=eqn.params["bounds"])
+    ]
 
 
 def _store(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
@@ -147,9 +153,12 @@ def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
 
 
 def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
-    """`tile_serial` and `tile_pipeline`: folded into one reduction where that is the same, else one loop with the whole grid inside."""
+    """`tile_serial` and `tile_pipeline`: folded into one reduction where that is the same, else one loop
+    with the whole grid inside."""
     params = eqn.params
-    extents, num_bounds, num_views, num_carry = (params[k] for k in ("extents", "num_bounds", "num_views", "num_carry"))
+    extents, num_bounds, num_views, num_carry = (
+        params[k] for k in ("extents", "num_bounds", "num_views", "num_carry")
+    )
     body = params["body"]
     bounds, rest = vals[:num_bounds], vals[num_bounds:]
     carry = rest[len(rest) - num_carry :]
@@ -162,17 +171,29 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         keys = [(id(body.jaxpr), i) for i in range(len(extents))]
         if not any(k in ev.plan.demoted for k in keys):
             steps = [Atom(k, n) if n > 1 else None for k, n in zip(keys, extents, strict=True)]
-            folded = fold_steps(ev, body, [_index(a) for a in steps], consts, carry, [a for a in steps if a], eqn.primitive.name == "tile_pipeline")
+            folded = fold_steps(
+                ev,
+                body,
+                [_index(a) for a in steps],
+                consts,
+                carry,
+                [a for a in steps if a],
+                eqn.primitive.name == "tile_pipeline",
+            )
             if folded is not None:
                 return folded
-    masked = ev.plan.differentiable and any(b.array is not None or b.entries() or b.affine.base is not None for b in bounds)
+    masked = ev.plan.differentiable and any(
+        b.array is not None or b.entries() or b.affine.base is not None for b in bounds
+    )
     if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
         raise ev.plan.demote(dependent)
     lo, hi = (0, count) if masked else _range(bounds, count)
 
     def step(position: Any, arrays: list[Any], layouts: Sequence[tuple[Group, ...]]) -> list[Val]:
         held = [dense(a) for a in arrays[:num_views]]
-        state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)]
+        state = [
+            Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)
+        ]
         out = ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 
@@ -202,7 +223,9 @@ def _masked(plan: Plan, position: Any, bounds: list[Val], old: list[Val], new: l
         return elementwise.apply(plan, primitive, params, list(vals), shape, dtype)
 
     here = Val((), np.dtype(np.int32), jnp.asarray(position))
-    started, running = (call(p, (), np.bool_, here, b) for p, b in zip((lax.ge_p, lax.lt_p), bounds, strict=True))
+    started, running = (
+        call(p, (), np.bool_, here, b) for p, b in zip((lax.ge_p, lax.lt_p), bounds, strict=True)
+    )
     active = call(lax.and_p, (), np.bool_, started, running)
     return [call(lax.select_n_p, v.shape, v.dtype, active, o, v) for o, v in zip(old, new, strict=True)]
 
@@ -221,8 +244,11 @@ def _range(bounds: list[Val], count: int) -> tuple[Any, Any]:
     return out[0], out[1]
 
 
-def _settle(ev: _Evaluator, carry: list[Val], arrays: list[Any], step: Callable[..., list[Val]]) -> list[tuple[Group, ...]]:
-    """The groups that the carry keeps over the loop: those that it starts with and those that a step gives it, until nothing is added."""
+def _settle(
+    ev: _Evaluator, carry: list[Val], arrays: list[Any], step: Callable[..., list[Val]]
+) -> list[tuple[Group, ...]]:
+    """The groups that the carry keeps over the loop: those that it starts with and those that a step gives
+    it, until nothing is added."""
     layouts = [unify([v]) if v.array is not None else tuple((e,) for e in v.entries()) for v in carry]
     num_views = len(arrays)
     while True:
@@ -230,11 +256,22 @@ def _settle(ev: _Evaluator, carry: list[Val], arrays: list[Any], step: Callable[
 
         def trial(*flat: Any, layouts=layouts, found=found) -> Any:
             out = step(flat[0], list(flat[1:]), layouts)
-            found[:] = [list(v.groups) if v.array is not None else [(e,) for e in v.entries()] for v in out[num_views:]]
+            found[:] = [
+                list(v.groups) if v.array is not None else [(e,) for e in v.entries()]
+                for v in out[num_views:]
+            ]
             return [to_dense(ev.plan, v) for v in out[:num_views]]
 
-        shapes = [jax.ShapeDtypeStruct([ev.plan.length(g, v.shape) for g in lay], v.dtype) for v, lay in zip(carry, layouts, strict=True)]
-        jax.eval_shape(trial, jax.ShapeDtypeStruct((), np.int32), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays), *shapes)
+        shapes = [
+            jax.ShapeDtypeStruct([ev.plan.length(g, v.shape) for g in lay], v.dtype)
+            for v, lay in zip(carry, layouts, strict=True)
+        ]
+        jax.eval_shape(
+            trial,
+            jax.ShapeDtypeStruct((), np.int32),
+            *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays),
+            *shapes,
+        )
         new = [
             unify([Val(v.shape, v.dtype, 0, lay), Val(v.shape, v.dtype, 0, tuple(out))])
             for v, lay, out in zip(carry, layouts, found, strict=True)

@@ -1,4 +1,5 @@
-"""`tile_gather` of all programs at once: slices where the coordinates are constants and strides, else one gather."""
+"""`tile_gather` of all programs at once: slices where the coordinates are constants and strides, else one
+gather."""
 
 from __future__ import annotations
 
@@ -19,13 +20,19 @@ def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_
     """`tile_gather`."""
     *coords, fallback = coords_and_fallback
     shape = tuple(shape)
-    placed = iter(rename(c, shape, dict(enumerate(where))) for c, where in zip(coords, coord_dims, strict=True))
+    placed = iter(
+        rename(c, shape, dict(enumerate(where))) for c, where in zip(coords, coord_dims, strict=True)
+    )
     where: list[Val | int] = [d if d is not None else next(placed) for d in dims]
     if 0 in shape:
         kept = tuple((i,) for i, n in enumerate(shape) if n != 1)
         return Val(shape, tile.dtype, jnp.zeros([shape[i] for (i,) in kept], tile.dtype), kept)
     if 0 in tile.shape:
-        return Val(shape, tile.dtype, jnp.asarray(to_scalar(fallback))) if not fallback.entries() else replace(fallback, shape=shape)
+        return (
+            Val(shape, tile.dtype, jnp.asarray(to_scalar(fallback)))
+            if not fallback.entries()
+            else replace(fallback, shape=shape)
+        )
     strides = _strides(where, shape)
     if strides is not None and fallback.array is None:
         return _sliced(plan, tile, where, strides, shape, to_scalar(fallback))
@@ -86,7 +93,9 @@ def _gathered(plan: Plan, tile: Val, where, shape: tuple[int, ...], fallback: Va
     involved = list(dict.fromkeys([e for c in coords.values() for e in c.entries()] + fallback.atoms()))
     # Dimensions of the tile that a coordinate varies along are indexed too, by their own place.
     tile = split_entries(plan, tile, [*tile.entries(), *(d for d in indexed if tile.shape[d] != 1)])
-    result_entry = [where[g[0]] if isinstance(g[0], int) and g[0] not in indexed else g[0] for g in tile.groups]
+    result_entry = [
+        where[g[0]] if isinstance(g[0], int) and g[0] not in indexed else g[0] for g in tile.groups
+    ]
     lead: list[int] = []
     rest: list[int] = []
     for dim, (g, e) in enumerate(zip(tile.groups, result_entry, strict=True)):
@@ -106,10 +115,7 @@ def _gathered(plan: Plan, tile: Val, where, shape: tuple[int, ...], fallback: Va
         ok = (i >= 0) & (i < np.int32(tile.shape[d]))
         inside = ok if inside is None else inside & ok
     array = lax.transpose(tile.array, [*lead, *rest])
-    if index:
-        taken = array.at[tuple(index)].get(mode="clip")
-    else:
-        taken = lax.broadcast(array, lengths)
+    taken = array.at[tuple(index)].get(mode="clip") if index else lax.broadcast(array, lengths)
     fill = regroup(plan, replace(fallback, shape=shape), groups)
     if inside is not None:
         spread = tuple(range(len(lengths)))

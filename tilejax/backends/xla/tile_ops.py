@@ -51,8 +51,8 @@ def drop_dims(val: Val, shape: tuple[int, ...], gone: Sequence[int]) -> Val:
 
 
 def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> Val:
-    """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is reduced stays whole, trimmed or not, where
-    what was trimmed is the identity of `op`."""
+    """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is
+    reduced stays whole, trimmed or not, where what was trimmed is the identity of `op`."""
     gone = set(entries)
     if val.array is None:
         val = split_entries(plan, val, entries)
@@ -70,7 +70,13 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
         return val
     fn, unit = _MONOIDS[op]
     array = lax.reduce(val.array, jnp.asarray(unit(val.dtype), val.dtype), fn, dims)
-    return Val(val.shape, val.dtype, array, groups, zero_tail=val.zero_tail & set(groups) if op == "add" else frozenset())
+    return Val(
+        val.shape,
+        val.dtype,
+        array,
+        groups,
+        zero_tail=val.zero_tail & set(groups) if op == "add" else frozenset(),
+    )
 
 
 def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order, **_: Any) -> Val:
@@ -82,8 +88,11 @@ def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order
     return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: _MONOIDS[op][0])
 
 
-def fold(plan: Plan, evaluate: Evaluate, val: Val, start: Val, *consts: Val, axes, order: Order, fn, **_: Any) -> Val:
-    """`tile_fold`: `fn` is evaluated on all remaining elements at once, each dimension of which becomes an atom."""
+def fold(
+    plan: Plan, evaluate: Evaluate, val: Val, start: Val, *consts: Val, axes, order: Order, fn, **_: Any
+) -> Val:
+    """`tile_fold`: `fn` is evaluated on all remaining elements at once, each dimension of which becomes an
+    atom."""
 
     def combiner(groups: tuple[Group, ...]) -> Callable[[Any, Any], Any]:
         def combine(a: Any, b: Any) -> Any:
@@ -99,7 +108,15 @@ def fold(plan: Plan, evaluate: Evaluate, val: Val, start: Val, *consts: Val, axe
     return _ordered(plan, val, start, axes, order, combiner, extra)
 
 
-def _ordered(plan: Plan, val: Val, start: Any, axes: tuple[int, ...], order: Order, combiner: Any, extra: Sequence[Atom] = ()) -> Val:
+def _ordered(
+    plan: Plan,
+    val: Val,
+    start: Any,
+    axes: tuple[int, ...],
+    order: Order,
+    combiner: Any,
+    extra: Sequence[Atom] = (),
+) -> Val:
     """A reduction whose order is fixed: a loop over the elements, or a tree of whole halves."""
     shape = val.shape
     gone = [i for i in axes if shape[i] != 1]
@@ -119,12 +136,22 @@ def _ordered(plan: Plan, val: Val, start: Any, axes: tuple[int, ...], order: Ord
 
 
 def _fold_left(array: Any, unit: Any, combine: Any) -> Any:
-    return lax.fori_loop(np.int32(0), np.int32(array.shape[0]), lambda i, acc: combine(acc, _at(array, i)), unit) if array.shape[0] else unit
+    return (
+        lax.fori_loop(np.int32(0), np.int32(array.shape[0]), lambda i, acc: combine(acc, _at(array, i)), unit)
+        if array.shape[0]
+        else unit
+    )
 
 
 def _fold_right(array: Any, unit: Any, combine: Any) -> Any:
     n = array.shape[0]
-    return lax.fori_loop(np.int32(0), np.int32(n), lambda i, acc: combine(_at(array, np.int32(n - 1) - i), acc), unit) if n else unit
+    return (
+        lax.fori_loop(
+            np.int32(0), np.int32(n), lambda i, acc: combine(_at(array, np.int32(n - 1) - i), acc), unit
+        )
+        if n
+        else unit
+    )
 
 
 def _ordered_tree(array: Any, unit: Any, combine: Any) -> Any:
@@ -168,7 +195,9 @@ def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -
     return Val(val.shape, val.dtype, array, whole.groups)
 
 
-def associative_scan(plan: Plan, evaluate: Evaluate, *vals: Val, num_consts: int, axis: int, reverse: bool, fn, **_: Any) -> list[Val]:
+def associative_scan(
+    plan: Plan, evaluate: Evaluate, *vals: Val, num_consts: int, axis: int, reverse: bool, fn, **_: Any
+) -> list[Val]:
     """`tile_associative_scan`: the operator is evaluated on all places along the axis at once."""
     consts, tiles = vals[:num_consts], vals[num_consts:]
     if tiles[0].shape[axis] in (0, 1):

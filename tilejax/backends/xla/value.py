@@ -1,15 +1,17 @@
 """Values of the grid vectoriser: one whole-array `lax` value for all programs of a nest.
 
-A tile of a program becomes an array whose dimensions are ordered groups of entries. An entry is an `Atom` (an axis of the
-grid that the value depends on) or a dimension of the tile, by position. The group `(g, 0)` is a grid axis
-and a tile dimension merged back into one dimension of length `extent(g) * extent(0)`, usually the view's own. An entry that is in no group is one
-that the value does not depend on: broadcasting is free until somebody needs the data.
+A tile of a program becomes an array whose dimensions are ordered groups of entries. An entry is an `Atom`
+(an axis of the grid that the value depends on) or a dimension of the tile, by position. The group `(g, 0)`
+is a grid axis and a tile dimension merged back into one dimension of length `extent(g) * extent(0)`,
+usually the view's own. An entry that is in no group is one that the value does not depend on: broadcasting
+is free until somebody needs the data.
 
 A merged dimension may be trimmed: cut to the part that some view has, when nobody looks at the rest.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,12 +66,14 @@ def extent_of(entry: Entry, shape: tuple[int, ...]) -> int:
 
 
 class Restart(Exception):
-    """An optimistic choice failed; the plan now says better, and the program is evaluated again from the start."""
+    """An optimistic choice failed; the plan now says better, and the program is evaluated again from the
+    start."""
 
 
 @dataclass
 class Plan:
-    """The choices of one evaluation, kept over restarts: each only ever moves towards the general form, so restarts end."""
+    """The choices of one evaluation, kept over restarts: each only ever moves towards the general form, so
+    restarts end."""
 
     demoted: set[Any] = field(default_factory=set)
     """Keys of the axes that are loops instead of atoms."""
@@ -79,7 +83,8 @@ class Plan:
     """Those whose length was used before a view said what it is."""
     budget: int = 2**25
     differentiable: bool = False
-    """Whether loops have static trip counts, steps out of range being masked, so that reverse mode can run them backwards."""
+    """Whether loops have static trip counts, steps out of range being masked, so that reverse mode can run
+    them backwards."""
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
         self.demoted.update(a.key for a in atoms)
@@ -138,7 +143,12 @@ def dense(array: Any) -> Val:
     """An ordinary array, the same for every program."""
     shape = tuple(array.shape)
     kept = tuple(i for i, n in enumerate(shape) if n != 1)
-    return Val(shape, np.dtype(array.dtype), lax.reshape(array, [shape[i] for i in kept]) if len(kept) < len(shape) else array, tuple((i,) for i in kept))
+    return Val(
+        shape,
+        np.dtype(array.dtype),
+        lax.reshape(array, [shape[i] for i in kept]) if len(kept) < len(shape) else array,
+        tuple((i,) for i in kept),
+    )
 
 
 def to_dense(plan: Plan, val: Val) -> Any:
@@ -148,7 +158,8 @@ def to_dense(plan: Plan, val: Val) -> Any:
 
 
 def unify(vals: Sequence[Val]) -> tuple[Group, ...]:
-    """The groups in which values of one shape combine: merged where no value needs it split, in the order of the value with the most dimensions."""
+    """The groups in which values of one shape combine: merged where no value needs it split, in the order
+    of the value with the most dimensions."""
     merged = {g for v in vals for g in v.merged()}
     split = {g for g in merged if any(h != g and set(h) & set(g) for h in merged)}
     out: list[Group] = []
@@ -164,7 +175,8 @@ def unify(vals: Sequence[Val]) -> tuple[Group, ...]:
 
 
 def regroup(plan: Plan, val: Val, target: tuple[Group, ...]) -> Any:
-    """The array of `val` with exactly the dimensions `target`, which has all of its entries; missing ones are broadcast."""
+    """The array of `val` with exactly the dimensions `target`, which has all of its entries; missing ones
+    are broadcast."""
     lengths = [plan.length(g, val.shape) for g in target]
     if val.affine is not None:
         return _materialise(plan, val, target, lengths)
@@ -196,7 +208,7 @@ def regroup(plan: Plan, val: Val, target: tuple[Group, ...]) -> Any:
     if len(inner) == len(target):
         return array
     full, at = [], 0
-    for group, length in zip(target, lengths, strict=True):
+    for group in target:
         whole = group in where or not any((e,) in where for e in group)
         count = 1 if whole else len(group)
         full.append(math.prod(inner[at : at + count]))
@@ -225,7 +237,8 @@ def split(plan: Plan, val: Val, groups: Iterable[Group]) -> Val:
 
 
 def split_entries(plan: Plan, val: Val, entries: Iterable[Entry]) -> Val:
-    """The value as an array in which each of `entries` is a dimension of its own, broadcast if it was missing."""
+    """The value as an array in which each of `entries` is a dimension of its own, broadcast if it was
+    missing."""
     entries = list(entries)
     if val.array is None:
         groups = tuple((e,) for e in val.entries())
@@ -259,7 +272,7 @@ def _along(group: Group, length: int, coefs: dict[Entry, int], shape: tuple[int,
     if not any(c for _, c, _ in inside):
         return None
     index = lax.iota(np.int32, length)
-    if all(a[1] == b[1] * b[2] for a, b in zip(inside, inside[1:], strict=False)):
+    if all(a[1] == b[1] * b[2] for a, b in itertools.pairwise(inside)):
         return index * np.int32(wrap(inside[-1][1]))
     total: Any = None
     stride = math.prod(n for _, _, n in inside)
