@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import jax
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
+_LANGUAGE = os.path.join(_PACKAGE, "language") + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INTERNAL = (
     _PACKAGE,
@@ -72,6 +74,19 @@ def _stack() -> Iterator[tuple[CodeType, int]]:
 
 def _raised_at(error: BaseException) -> Iterator[tuple[CodeType, int]]:
     return reversed([(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)])
+
+
+def assigned_name() -> str | None:
+    """The variable that the user's statement assigns the call being made to, where it is a plain `name = call(...)`."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_LANGUAGE):
+        frame = frame.f_back
+    after = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE")
+    instruction = next(after, None)
+    if instruction is None or not instruction.opname.startswith(("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL")):
+        return None
+    name = instruction.argval  # a pair where the bytecode joins a store and a load
+    return name if isinstance(name, str) else name[0]
 
 
 def structure(tree: jax.tree_util.PyTreeDef) -> str:

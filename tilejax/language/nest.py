@@ -170,7 +170,7 @@ def _loop(kind: str, axes: tuple[Any, ...], carry: Any, start: Any, stop: Any, p
 
     def decorate(body: Callable[..., Any]) -> Any:
         _check_callable(body, label)
-        state = _Carry(carry, label)
+        state = _Carry(carry, label, getattr(body, "__name__", "_"))
         stages: list[str] = []
 
         def run(indices: Sequence[Any], values: Sequence[Any], frame: trace.Frame) -> list[Any]:
@@ -213,10 +213,11 @@ def _bounds(label: str, domain: Shape, start: Any, stop: Any) -> list[Any]:
 class _Carry:
     """A loop's carry: its pytree, the kind of each leaf, and the arrays that it starts as."""
 
-    def __init__(self, carry: Any, label: str):
+    def __init__(self, carry: Any, label: str, name: str):
         self.label = label
         keyed, self.tree = jax.tree_util.tree_flatten_with_path(carry)
-        self.names = [f"carry{jax.tree_util.keystr(path)}" for path, _ in keyed]
+        root = f"carry {name}" if name.isidentifier() and name != "_" else "carry"
+        self.names = [f"{root}{jax.tree_util.keystr(path)}" for path, _ in keyed]
         self.leaves = [leaf if isinstance(leaf, Tile) else None for _, leaf in keyed]
         self.tiles = [as_tile(leaf, f"{label}: {name}") for (_, leaf), name in zip(keyed, self.names, strict=True)]
         self.dtypes: list[Any] = [t.dtype for t in self.tiles]

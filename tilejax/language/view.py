@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import BoundsError, DtypeError, ReadOnlyError, ScopeError, ShapeError, TileTypeError
+from .._errors import BoundsError, DtypeError, ReadOnlyError, ScopeError, ShapeError, TileTypeError, assigned_name
 from ..ir import primitives as ir
 from ..ir.types import Bounds
 from . import trace
@@ -232,7 +232,7 @@ def output(shape: Any, dtype: Any, *, init: Any = 0) -> TensorView:
         array = jnp.copy(jax.lax.convert_element_type(init, target))
     else:
         array = jax.lax.full(extents, fill_value(init, target, "output: init"), target)
-    return TensorView(array, f"output {list(extents)}", True)
+    return TensorView(array, assigned_name() or f"output {list(extents)}", True)
 
 
 def output_like(x: Any) -> TensorView:
@@ -245,14 +245,16 @@ def update(x: Any) -> TensorView:
     is donated. Made outside nests (`ScopeError` inside)."""
     _outside_nests("update")
     if isinstance(x, TensorView):
-        return TensorView(jnp.copy(trace.version(x)), f"update({x.name})", True)
+        return TensorView(jnp.copy(trace.version(x)), assigned_name() or f"update({x.name})", True)
     # The copy gives the new view a variable of its own; backends read it as the array itself.
-    return TensorView(jnp.copy(_array(x, "update")), "update(array)", True)
+    return TensorView(jnp.copy(_array(x, "update")), assigned_name() or "update(array)", True)
 
 
 def view(array: Any) -> TensorView:
     """A captured array (JAX, NumPy, or a tracer of an enclosing transformation) as a read-only view."""
-    return array if isinstance(array, TensorView) else TensorView(_array(array, "view"), "view(array)", False)
+    if isinstance(array, TensorView):
+        return array
+    return TensorView(_array(array, "view"), assigned_name() or "view(array)", False)
 
 
 def _array(x: Any, what: str) -> Any:

@@ -35,8 +35,6 @@ def mma(a: Tile, b: Tile, acc: Tile, *, allow_reassociation: bool = True, precis
             f"mma: a of {a.axes}, b of {b.axes}, acc of {acc.axes}: every axis of a and b must be in the other or in acc, "
             f"with equal extents, or all three be (M,K), (K,N), (M,N) by position; {_misfit(a, b, acc)}"
         )
-    if acc.weak_type:
-        raise DtypeError(f"mma: the accumulator {acc!r} has no dtype of its own; make it with tilejax.zeros(shape, dtype)")
     (value,) = ir.mma_p.bind(
         a.value,
         b.value,
