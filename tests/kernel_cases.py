@@ -14,6 +14,8 @@ import oracle
 from tilejax.kernels import elementwise, matmul, norms, reductions, scans, transposition
 
 FLOATS = (np.float32, np.float16, ml_dtypes.bfloat16)
+INT = jnp.result_type(int)
+"""What JAX counts in: int32, or int64 under x64."""
 EPS = float(np.finfo(np.float32).eps)
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from kernel_cases import CASES, FIFTEEN, FLOATS, NEED_A_COLUMN, close, f32, normal
+from kernel_cases import CASES, FIFTEEN, FLOATS, INT, NEED_A_COLUMN, close, f32, normal
 
 import tilejax as tj
 from tilejax import kernels
@@ -167,7 +167,7 @@ INTEGERS = np.random.default_rng(3).integers(-128, 128, (13, 37)).astype(np.int8
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8], ids=lambda d: np.dtype(d).name)
 def test_integers(dtype):
     x = INTEGERS.astype(dtype)
-    wide = np.uint32 if dtype == np.uint8 else np.int32
+    wide = np.dtype(f"u{INT}" if dtype == np.uint8 else INT)
     close(kernels.copy(x), x, dtype)
     close(kernels.add(x, x), x + x, dtype)
     close(kernels.clamp(x, 3, 50), np.clip(x, 3, 50), dtype)
@@ -183,7 +183,7 @@ def test_integers(dtype):
 
 def test_bools_count():
     x = normal(3, 300) > 0
-    close(kernels.row_sum(x), x.sum(1), np.int32)
+    close(kernels.row_sum(x), x.sum(1), INT)
     close(kernels.cumsum(x, block_cols=100), np.cumsum(x, 1), np.int32)
     close(kernels.cummax(x, block_cols=100), np.maximum.accumulate(x, 1), np.bool_)
 

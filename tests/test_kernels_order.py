@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from kernel_cases import FLOATS, close, f32, i8, i32, normal
+from kernel_cases import FLOATS, INT, close, f32, i8, i32, normal
 
 import tilejax as tj
 from tilejax import kernels
@@ -161,7 +161,7 @@ def check_statistics(call, x, target, p, *options, **blocks):
     for name, value, want, slack in zip(
         got._fields, got, oracle.row_statistics(x, target, p, *options), rounding, strict=True
     ):
-        close(value, want, np.int32 if name == "argmax" else x.dtype, slack)
+        close(value, want, INT if name == "argmax" else x.dtype, slack)
 
 
 def losses(rows, columns, dtype=np.float32):
@@ -217,7 +217,7 @@ class TestStructuredSum:
 
     def test_integers_widen(self):
         x = np.full((2, 3, 4, 5), 100, np.int8)
-        close(kernels.structured_sum(x), [6000, 6000], np.int32)
+        close(kernels.structured_sum(x), [6000, 6000], INT)
 
     def test_interpreted(self):
         x = normal(3, 2, 3, 4)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, block_size, check_float, check_rank, destination, on_gpu
-from .window import View
+from .blocks import Size, block_size, on_gpu
+from .checks import check_float, check_rank
+from .window import View, destination
 
 
 def flash_attention(
@@ -34,18 +35,15 @@ def flash_attention(
     """
     check_rank("flash_attention", 4, q=q, k=k, v=v)
     f32 = check_float("flash_attention", q=q, k=k, v=v)
-    group = _check(q, k, v)
+    group = _group(q, k, v)
     (batches, heads, queries, channels), keys = q.shape, k.shape[2]
     scale = 1 / math.sqrt(max(channels, 1)) if scale is None else scale
     y = destination(out, (batches, heads, queries, v.shape[3]), q.dtype)
     block_q = block_size("block_q", block_q, 128 if on_gpu() else 512, queries)
     block_kv = block_size("block_kv", block_kv, 64 if on_gpu() else 512, keys)
 
-    batch, kv_head, member = (
-        tj.axis("batch", batches),
-        tj.axis("kv_head", k.shape[1]),
-        tj.axis("group", group),
-    )
+    batch, kv_head = tj.axis("batch", batches), tj.axis("kv_head", k.shape[1])
+    member = tj.axis("group", group)
     query_blocks = tj.axis("query_blocks", tj.cdiv(queries, block_q))
     key_blocks = tj.axis("key_blocks", tj.cdiv(keys, block_kv))
     b, h = tj.axis("local_batch", 1), tj.axis("local_head", 1)
@@ -96,7 +94,7 @@ def flash_attention(
     return y
 
 
-def _check(q, k, v):
+def _group(q: tj.TensorView, k: tj.TensorView, v: tj.TensorView) -> int:
     """How many query heads share a head of keys and values."""
     shapes = f"q has shape {q.shape}, k {k.shape} and v {v.shape}"
     if not q.dtype == k.dtype == v.dtype:

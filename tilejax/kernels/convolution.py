@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tilejax as tj
 
-from .blocks import Size, block_size, check_float, check_rank, check_shape, cut, destination
-from .window import View
-from .windows import windows
+from .blocks import Size, cut
+from .checks import check_float, check_rank, check_shape
+from .window import View, destination
+from .windows import pixels, windows
 
 Pair = int | tuple[int, int]
 """One value for both spatial dimensions, or one for each."""
@@ -41,20 +42,15 @@ def conv2d(
     if bias is not None:
         check_float("conv2d", bias=bias)
         check_shape("conv2d", w.shape[3:], "the last axis of w", bias=bias)
-    stride, padding, dilation = (
-        _pair("stride", stride, 1),
-        _pair("padding", padding, 0),
-        _pair("dilation", dilation, 1),
-    )
+    stride, padding = _pair("stride", stride, 1), _pair("padding", padding, 0)
+    dilation = _pair("dilation", dilation, 1)
     height, width = (
         output_extent("conv2d", *sizes)
         for sizes in zip(x.shape[1:3], w.shape[:2], stride, padding, dilation, strict=True)
     )
-    y = destination(out, (x.shape[0], height, width, w.shape[3]), x.dtype)
-    block = cut(
-        (x.shape[0], height, width),
-        (1, block_size("block_rows", block_rows, 1, height), block_size("block_cols", block_cols, 1, width)),
-    )
+    places = (x.shape[0], height, width)
+    y = destination(out, (*places, w.shape[3]), x.dtype)
+    block = cut(places, (1, *pixels(height, width, block_rows, block_cols)))
     b, oy, ox = block.axes
     fy, fx = tj.axis("filter_y", w.shape[0]), tj.axis("filter_x", w.shape[1])
     ic, oc = tj.axis("input_channel", x.shape[3]), tj.axis("output_channel", w.shape[3])
@@ -102,14 +98,7 @@ def depthwise_conv_pool(
     )
     shape = (height, width, x.shape[2])
     convolution, pool = out or (tj.output(shape, x.dtype), tj.output(shape, x.dtype))
-    block = cut(
-        shape,
-        (
-            block_size("block_rows", block_rows, 1, height),
-            block_size("block_cols", block_cols, 1, width),
-            None,
-        ),
-    )
+    block = cut(shape, (*pixels(height, width, block_rows, block_cols), None))
     oy, ox, c = block.axes
     fy, fx = tj.axis("filter_y", w.shape[0]), tj.axis("filter_x", w.shape[1])
 
@@ -134,7 +123,7 @@ def output_extent(kernel: str, extent: int, taps: int, stride: int, padding: int
 
 
 def _pair(name: str, value: Pair, least: int) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or min(pair) < least:
+    pair = value if isinstance(value, tuple) else (value, value)
+    if len(pair) != 2 or not all(isinstance(v, int) and v >= least for v in pair):
         raise tj.ShapeError(f"{name} must be an int, or two, of at least {least}; got {value}")
     return pair

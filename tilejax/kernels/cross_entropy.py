@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tilejax as tj
 
-from .blocks import Size, check_float, check_integer, check_rank, check_shape, int32_ids, whole_rows
+from .blocks import Size, whole_rows
+from .checks import check_float, check_integer, check_rank, check_shape, int32_ids
 from .window import View
 
 

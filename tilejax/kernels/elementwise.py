@@ -10,8 +10,9 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, check_float, check_rank, check_shape, destination, tiles
-from .window import View
+from .blocks import Size, tiles
+from .checks import check_float, check_rank, check_shape
+from .window import View, destination
 
 
 def copy(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tilejax as tj
 
-from .blocks import Size, block_size, check_float, check_rank, cut
+from .blocks import Size, cut
+from .checks import check_float, check_rank
 from .window import View
-from .windows import windows
+from .windows import pixels, windows
 
 
 def sobel_median(
@@ -23,10 +24,7 @@ def sobel_median(
     f32 = check_float("sobel_median", image=image)
     gx, gy, median = out or (tj.output_like(image), tj.output_like(image), tj.output_like(image))
     height, width = image.shape
-    block = cut(
-        image.shape,
-        (block_size("block_rows", block_rows, 1, height), block_size("block_cols", block_cols, 1, width)),
-    )
+    block = cut(image.shape, pixels(height, width, block_rows, block_cols))
     fy, fx, tap = tj.axis("filter_y", 3), tj.axis("filter_x", 3), tj.axis("tap", 9)
 
     @tj.parallel(*block.grid)

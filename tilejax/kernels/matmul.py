@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, accumulator, block_size, check_rank, destination, on_gpu
-from .window import View
+from .blocks import Size, block_size, on_gpu
+from .checks import accumulator, check_rank
+from .window import View, destination
 
 
 def gemm(

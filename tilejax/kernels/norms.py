@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import tilejax as tj
 
-from .blocks import Size, check_float, check_rank, check_shape, destination, whole_rows
-from .window import View
+from .blocks import Size, whole_rows
+from .checks import check_float, check_rank, check_shape
+from .window import View, destination
 
 
 def softmax(x: tj.TensorView, *, block_rows: Size = None, out: View | None = None) -> View:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, check_rank, whole_rows
+from .blocks import Size, whole_rows
+from .checks import check_rank
 from .window import View
 
 

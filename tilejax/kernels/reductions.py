@@ -7,8 +7,9 @@ from typing import Any
 
 import tilejax as tj
 
-from .blocks import Size, check_rank, destination, sum_type, whole_rows
-from .window import View
+from .blocks import Size, whole_rows
+from .checks import check_rank, sum_type
+from .window import View, destination
 
 
 def row_sum(x: tj.TensorView, *, block_rows: Size = None, out: View | None = None) -> View:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, accumulator, check_rank, destination, tiles
-from .window import View
+from .blocks import Size, tiles
+from .checks import accumulator, check_rank
+from .window import View, destination
 
 
 def cumsum(

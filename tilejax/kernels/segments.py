@@ -6,7 +6,8 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, accumulator, block_size, check_integer, check_rank, check_shape, int32_ids
+from .blocks import Size, block_size
+from .checks import accumulator, check_integer, check_rank, check_shape, int32_ids
 from .window import View
 
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, check_float, check_rank, check_shape, whole_rows
+from .blocks import Size, whole_rows
+from .checks import check_float, check_rank, check_shape
 
 
 class RowStatistics(NamedTuple):

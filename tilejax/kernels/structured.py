@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tilejax as tj
 
-from .blocks import accumulator, check_rank, destination, sum_type
-from .window import View
+from .checks import accumulator, check_rank, sum_type
+from .window import View, destination
 
 
 def structured_sum(x: tj.TensorView, *, out: View | None = None) -> View:
@@ -13,8 +13,8 @@ def structured_sum(x: tj.TensorView, *, out: View | None = None) -> View:
     check_rank("structured_sum", 4, x=x)
     row, phase, step, lane = map(tj.axis, ("row", "phase", "step", "lane"), x.shape)
     r, p, s = tj.axis("local_row", 1), tj.axis("local_phase", 1), tj.axis("local_step", 1)
-    y = destination(out, x.shape[:1], sum_type(x.dtype))
-    acc_dtype = accumulator(y.dtype)
+    dtype = sum_type(x.dtype)
+    acc_dtype, y = accumulator(dtype), destination(out, x.shape[:1], dtype)
 
     @tj.parallel(row)
     def _(nest: tj.Nest):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tilejax as tj
 
-from .blocks import Size, check_rank, destination, tiles
-from .window import View
+from .blocks import Size, tiles
+from .checks import check_rank
+from .window import View, destination
 
 
 def transpose(

@@ -54,3 +54,8 @@ class _WindowRef:
 
 View: TypeAlias = "tj.TensorView | Window"
 """What a kernel body stores to."""
+
+
+def destination(out: View | None, shape: tuple[int, ...], dtype: Any) -> View:
+    """`out` if the caller has a place for the result, else a new output."""
+    return tj.output(shape, dtype) if out is None else out

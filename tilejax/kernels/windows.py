@@ -6,6 +6,8 @@ from typing import Any
 
 import tilejax as tj
 
+from .blocks import Size, block_size
+
 
 def windows(
     view: tj.TensorView,
@@ -39,3 +41,8 @@ def windows(
         return tj.coord(*map(element.index, before), *seen, *map(element.index, after))
 
     return tj.reindex(field, tj.shape(*before, *pixels, *taps, *after), source)
+
+
+def pixels(height: int, width: int, block_rows: Size, block_cols: Size) -> tuple[int, int]:
+    """How many pixels a program makes: one, unless the caller says otherwise."""
+    return block_size("block_rows", block_rows, 1, height), block_size("block_cols", block_cols, 1, width)
