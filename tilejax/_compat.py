@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.core import ShapedArray
 from jax.extend import core as jex
+from jax.interpreters import mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 Jaxpr = jex.Jaxpr
 ClosedJaxpr = jex.ClosedJaxpr
@@ -32,3 +35,30 @@ def trace_closed(fn: Callable, avals: Sequence[Any]) -> Any:
     if consts:
         raise AssertionError(f"a transform captured {consts}")
     return close(jaxpr, 0, ())
+
+
+def result_aval(shape: tuple[int, ...], dtype: Any, operands: Sequence[Any]) -> Any:
+    """The type of a result of `operands` (avals): under shard_map it varies over the mesh axes that they do."""
+    varying = next((a for a in operands if a.manual_axis_type.varying), None)
+    if varying is None:
+        return ShapedArray(shape, dtype)
+    sharding = NamedSharding(varying.sharding.mesh, PartitionSpec(*(None,) * len(shape)))
+    return varying.update(shape=shape, dtype=dtype, weak_type=False, sharding=sharding)
+
+
+def same_varying(operands: Sequence[Any]) -> list[Any]:
+    """The operands cast to vary over all mesh axes over which any of them does: what a primitive under shard_map takes."""
+    axes = [jax.typeof(x).manual_axis_type.varying for x in operands]
+    union = frozenset().union(*axes)
+    return [x if a == union else jax.lax.pcast(x, tuple(union - a), to="varying") for x, a in zip(operands, axes, strict=True)]
+
+
+def lower_plain(fn: Callable) -> Callable:
+    """A lowering rule from `fn`, traced as outside of shard_map: inside, a value's varying axes don't concern it."""
+    rule = mlir.lower_fun(fn, multiple_results=True)
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        plain = [[ShapedArray(a.shape, a.dtype) for a in avals] for avals in (ctx.avals_in, ctx.avals_out)]
+        return rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
+
+    return lower

@@ -17,7 +17,7 @@ from . import _transformations as _transformations  # registers vmap and the der
 from ._errors import ScopeError, TileError, TileTypeError, user_location
 from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
-from .ir.program import kernel_p
+from .ir.program import run_kernel
 from .language import trace
 from .language.view import TensorView
 
@@ -172,9 +172,10 @@ def jit(
     @functools.wraps(this.fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         program, operands, tree = this.program(args, kwargs)
-        return jax.tree.unflatten(
-            tree, kernel_p.bind(*operands, program=program, name=this.name, options=this.options)
+        results = run_kernel(
+            operands, program=program, name=this.name, options=this.options, gradient=None
         )
+        return jax.tree.unflatten(tree, results)
 
     call._tilejax_kernel = this  # type: ignore[attr-defined]
     return jax.jit(

@@ -1,49 +1,183 @@
-"""How JAX's transformations act on the kernel primitive.
+"""How JAX's transformations act on kernels.
 
-vmap rewrites the program. Derivatives are those of the program as `lax` on whole arrays; the primal result
-still comes from the kernel itself.
+vmap rewrites the program. The jvp of a kernel is the kernel itself and a derivative: the program as `lax` on whole arrays,
+differentiated, as one primitive that is linear in the tangents. That one differentiates and batches in the same way, and transposes by the
+rule that its kernel gave, or by reverse mode through the `lax` program.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
-from .backends.lowering import evaluate
-from .ir.program import kernel_p
+from . import _compat
+from .backends.lowering import compiled
+from .ir.program import derivative_p, kernel_p, run_derivative, run_kernel
 from .transforms.batching import batch
 
 
-def _batch(operands: Any, dims: Any, *, program: Any, **params: Any) -> Any:
-    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
-    new, batched = batch(program, tuple(d is not None for d in dims), size)
-    out = kernel_p.bind(*moved, program=new, **params)
+def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **params: Any) -> Any:
+    moved, size = _batch_first(operands, dims)
+    flags = tuple(d is not None for d in dims)
+    new, batched = batch(program, flags, size)
+    mapped = None if gradient is None else gradient.batched(flags, size)
+    out = run_kernel(moved, program=new, gradient=mapped, **params)
     return out, [0 if b else None for b in batched]
 
 
-def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
-    out = kernel_p.bind(*primals, **params)
-    active = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
-    smooth = [i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating)]
+def _kernel_jvp(primals: Any, tangents: Any, *, gradient: Any, **params: Any) -> Any:
+    if gradient is None:
+        out, saved = run_kernel(primals, gradient=None, **params), []
+    else:
+        out, saved = gradient.forward(primals)
+    active = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
+    smooth = tuple(i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating))
+    zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
+    if not active or not smooth:
+        return out, zeros
+    program = compiled(params["program"], params["options"], differentiable=True)
+    avals = tuple(_abstract(x) for x in saved)
+    closed = _pushforward(program, avals, active, smooth)
+    operands = [*primals, *saved, *(tangents[i] for i in active)]
+    linear = tuple(range(len(operands) - len(active), len(operands)))
+    backward = None if gradient is None else gradient.backward(active, smooth)
+    moved = run_derivative(operands, closed=closed, linear=linear, backward=backward)
+    return out, _place(zeros, smooth, moved)
 
-    def fn(*given: Any) -> list[Any]:
-        operands = list(primals)
-        for i, x in zip(active, given, strict=True):
-            operands[i] = x
-        results = evaluate(*operands, **params, differentiable=True)
-        return [results[i] for i in smooth]
 
-    _, moved = jax.jvp(fn, [primals[i] for i in active], [tangents[i] for i in active])
-    result: list[Any] = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
-    for i, t in zip(smooth, moved, strict=True):
-        result[i] = t
-    return out, result
+def _derivative_jvp(primals: Any, tangents: Any, *, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+    out = run_derivative(primals, closed=closed, linear=linear, backward=backward)
+    active = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
+    smooth = tuple(i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating))
+    zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
+    if set(active) <= set(linear):  # a linear function is its own derivative
+        moved = [ad.instantiate_zeros(tangents[i]) if i in linear else x for i, x in enumerate(primals)]
+        return out, run_derivative(moved, closed=closed, linear=linear, backward=backward)
+    operands = [*primals, *(tangents[i] for i in active)]
+    moved = run_derivative(
+        operands,
+        closed=_pushforward(closed, (), active, smooth),
+        linear=tuple(range(len(primals), len(operands))),
+    )
+    return out, _place(zeros, smooth, moved)
 
 
-batching.primitive_batchers[kernel_p] = _batch
-ad.primitive_jvps[kernel_p] = _jvp
+def _derivative_batch(operands: Any, dims: Any, *, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+    moved, size = _batch_first(operands, dims)
+    flags = tuple(d is not None for d in dims)
+    mapped = None if backward is None else backward.batched(flags, size)
+    return run_derivative(moved, closed=_mapped(closed, flags, size), linear=linear, backward=mapped), [0] * len(closed.jaxpr.outvars)
+
+
+def _derivative_transpose(cotangents: Any, *operands: Any, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+    unknown = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
+    known = [x for i, x in enumerate(operands) if i not in unknown]
+    cotangents = [ad.instantiate_zeros(ct) for ct in cotangents]
+    if backward is not None and unknown == linear:
+        moved = backward(known, cotangents)
+    else:
+        back = [*known, *cotangents]
+        moved = run_derivative(back, closed=_pullback(closed, unknown), linear=tuple(range(len(known), len(back))))
+    result: list[Any] = [None] * len(operands)
+    for i, ct in zip(unknown, moved, strict=True):
+        result[i] = ct
+    return result
+
+
+def _batch_first(operands: Any, dims: Any) -> tuple[list[Any], int]:
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+    return [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)], size
+
+
+def _place(zeros: list[Any], where: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    for i, value in zip(where, values, strict=True):
+        zeros[i] = value
+    return zeros
+
+
+def _abstract(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _inputs(closed: Any) -> list[Any]:
+    return [_abstract(v.aval) for v in closed.jaxpr.invars]
+
+
+def _run(closed: Any, operands: Sequence[Any]) -> list[Any]:
+    return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
+
+
+@functools.lru_cache(maxsize=1024)
+def _pushforward(closed: Any, saved: tuple[Any, ...], active: tuple[int, ...], smooth: tuple[int, ...]) -> Any:
+    """`operands, saved, tangents of the active operands -> tangents of the smooth results`; `saved` is for the transpose alone."""
+    inputs = _inputs(closed)
+
+    def fn(*args: Any) -> list[Any]:
+        primals, tangents = args[: len(inputs)], args[len(inputs) + len(saved) :]
+
+        def part(*given: Any) -> list[Any]:
+            operands = list(primals)
+            for i, x in zip(active, given, strict=True):
+                operands[i] = x
+            results = _run(closed, operands)
+            return [results[i] for i in smooth]
+
+        return jax.jvp(part, [primals[i] for i in active], list(tangents))[1]
+
+    return jax.make_jaxpr(fn)(*inputs, *saved, *(inputs[i] for i in active))
+
+
+@functools.lru_cache(maxsize=1024)
+def _pullback(closed: Any, unknown: tuple[int, ...]) -> Any:
+    """`known operands, cotangents of the results -> cotangents of the unknown operands`, in which `closed` is linear."""
+    inputs = _inputs(closed)
+    known = [a for i, a in enumerate(inputs) if i not in unknown]
+    outputs = [_abstract(v.aval) for v in closed.jaxpr.outvars]
+
+    def fn(*args: Any) -> Any:
+        given, cotangents = args[: len(known)], args[len(known) :]
+
+        def part(*moved: Any) -> list[Any]:
+            rest, lin = iter(given), iter(moved)
+            return _run(closed, [next(lin) if i in unknown else next(rest) for i in range(len(inputs))])
+
+        zeros = [jnp.zeros(inputs[i].shape, inputs[i].dtype) for i in unknown]
+        return jax.vjp(part, *zeros)[1](list(cotangents))
+
+    return jax.make_jaxpr(fn)(*known, *outputs)
+
+
+@functools.lru_cache(maxsize=1024)
+def _mapped(closed: Any, flags: tuple[bool, ...], size: int) -> Any:
+    """`closed` over a batch, which is the first dimension of the flagged operands and of all results."""
+    inputs = [
+        jax.ShapeDtypeStruct((size, *a.shape), a.dtype) if b else a for a, b in zip(_inputs(closed), flags, strict=True)
+    ]
+    fn = jax.vmap(lambda *args: _run(closed, args), in_axes=tuple(0 if b else None for b in flags), axis_size=size)
+    return jax.make_jaxpr(fn)(*inputs)
+
+
+def _evaluate_derivative(*operands: Any, closed: Any, linear: Any, backward: Any) -> list[Any]:
+    return _run(closed, operands)
+
+
+derivative_p.def_impl(lambda *operands, **params: _call(tuple(params.items()))(*operands))
+
+
+@functools.lru_cache(maxsize=1024)
+def _call(params: tuple[tuple[str, Any], ...]) -> Any:
+    return jax.jit(lambda *operands: derivative_p.bind(*operands, **dict(params)))
+
+
+mlir.register_lowering(derivative_p, _compat.lower_plain(_evaluate_derivative))
+batching.primitive_batchers[kernel_p] = _kernel_batch
+batching.primitive_batchers[derivative_p] = _derivative_batch
+ad.primitive_jvps[kernel_p] = _kernel_jvp
+ad.primitive_jvps[derivative_p] = _derivative_jvp
+ad.primitive_transposes[derivative_p] = _derivative_transpose

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
+from .. import _compat
 from ..ir.program import kernel_p
 from .registry import Options, check_backend
 from .xla.evaluate import compile_program
@@ -19,12 +20,9 @@ def compiled(program: Any, options: Options, differentiable: bool = False) -> An
     return compile_program(program, options["temporary_bytes"], differentiable)
 
 
-def evaluate(
-    *operands: Any, program: Any, name: str, options: Options, differentiable: bool = False
-) -> list[Any]:
-    """The results of a program as `lax` values."""
-    check_backend(options, name)
-    closed = compiled(program, options, differentiable)
+def _evaluate(*operands: Any, program: Any, name: str, options: Options, gradient: Any) -> list[Any]:
+    check_backend(program, options, name)
+    closed = compiled(program, options)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
 
 
@@ -36,4 +34,4 @@ def _call(params: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(lambda *operands: kernel_p.bind(*operands, **dict(params)))
 
 
-mlir.register_lowering(kernel_p, mlir.lower_fun(evaluate, multiple_results=True))
+mlir.register_lowering(kernel_p, _compat.lower_plain(_evaluate))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._errors import UnsupportedError
+from ..ir.types import Scope
 
 BACKENDS = ("auto", "xla", "triton", "mosaic", "metal")
 DEFAULTS: dict[str, Any] = {"num_warps": None, "num_stages": None, "temporary_bytes": 2**25, "profile": None}
@@ -34,9 +35,26 @@ class Options:
         return dict(self.params).get(key, DEFAULTS[key])
 
 
-def check_backend(options: Options, name: str) -> None:
-    """`UnsupportedError` for a backend that is not built."""
+def check_backend(program: Any, options: Options, name: str) -> None:
+    """`UnsupportedError` for a backend that is not built, and for a scope that a CPU does not have."""
     if options.backend in ("triton", "mosaic", "metal"):
         raise UnsupportedError(
             f'kernel {name}: backend "{options.backend}" is not built yet; use "xla" or "auto"'
         )
+    _check_scopes(program.jaxpr, name)
+
+
+def _check_scopes(jaxpr: Any, name: str) -> None:
+    for eqn in jaxpr.eqns:
+        scope = eqn.params.get("scope")
+        if eqn.primitive.name == "tile_parallel" and scope not in _XLA_SCOPES:
+            raise UnsupportedError(
+                f"kernel {name}: parallel({', '.join(eqn.params['names'])}) asks for scope {scope.name}, which "
+                f"backend xla does not have; it takes {', '.join(s.name for s in _XLA_SCOPES)}",
+                loc=eqn.params["loc"],
+            )
+        if "body" in eqn.params:
+            _check_scopes(eqn.params["body"].jaxpr, name)
+
+
+_XLA_SCOPES = (Scope.AUTOMATIC, Scope.WORKER, Scope.VECTOR)

@@ -139,6 +139,8 @@ def _index(atom: Atom | None) -> Val:
 
 def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
     """The indices of a point of a row-major domain, each with its range."""
+    if not isinstance(position, int):
+        position = lax.convert_element_type(position, np.int32)  # fori_loop may count in int64 under x64
     out: list[Val] = []
     stride = math.prod(extents)
     for n in extents:
@@ -222,7 +224,7 @@ def _masked(plan: Plan, position: Any, bounds: list[Val], old: list[Val], new: l
     def call(primitive: Any, shape: tuple[int, ...], dtype: Any, *vals: Val, **params: Any) -> Val:
         return elementwise.apply(plan, primitive, params, list(vals), shape, dtype)
 
-    here = Val((), np.dtype(np.int32), jnp.asarray(position))
+    here = Val((), np.dtype(np.int32), jnp.asarray(position, np.int32))
     started, running = (
         call(p, (), np.bool_, here, b) for p, b in zip((lax.ge_p, lax.lt_p), bounds, strict=True)
     )

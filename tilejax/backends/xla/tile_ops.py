@@ -191,8 +191,10 @@ def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -
     if val.shape[axis] == 1:
         return val
     whole = split_entries(plan, val, [axis])
-    array = _CUMULATIVE[op](whole.array, axis=whole.groups.index((axis,)), reverse=reverse)
-    return Val(val.shape, val.dtype, array, whole.groups)
+    # XLA's scans do not take bools; as bytes their order is the same.
+    array = lax.convert_element_type(whole.array, np.uint8) if val.dtype == np.bool_ else whole.array
+    array = _CUMULATIVE[op](array, axis=whole.groups.index((axis,)), reverse=reverse)
+    return Val(val.shape, val.dtype, lax.convert_element_type(array, val.dtype), whole.groups)
 
 
 def associative_scan(
