@@ -1,5 +1,6 @@
 """Parallel, serial and pipeline nests: domains, carries, trip counts, and the order of their stores."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ X = normal(7, 6)
 KINDS = ["serial", "pipeline"]
 
 
-def test_domains_of_several_axes_run_row_major():
+@pytest.mark.parametrize("x64", [False, True])
+def test_domains_of_several_axes_run_row_major(x64):
     def kernel():
         out = tj.output((2, 3), jnp.int32)
         final = tj.output((1,), jnp.int32)
@@ -37,7 +39,8 @@ def test_domains_of_several_axes_run_row_major():
     value = 6
     for a, b in np.ndindex(2, 3):
         value = value * 2 + b - a
-    both(kernel, want=(np.arange(6, dtype=np.int32).reshape(2, 3), np.array([value], np.int32)))
+    with jax.enable_x64(x64):
+        both(kernel, want=(np.arange(6, dtype=np.int32).reshape(2, 3), np.array([value], np.int32)))
 
 
 def test_index_looks_in_the_ancestors_from_any_depth():

@@ -2,6 +2,7 @@
 
 from functools import reduce as foldl
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -158,7 +159,8 @@ def test_narrow_float_sums_run_in_float32_and_round_once(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "int32", "uint32"])
-def test_sums_and_products_of_integers_widen_as_jax_numpy_does(dtype):
+@pytest.mark.parametrize("x64", [False, True])
+def test_sums_and_products_of_integers_widen_as_jax_numpy_does(dtype, x64):
     x = (
         np.array([[1, 1, 1], [1, 0, 1]], np.bool_)
         if dtype == "bool"
@@ -173,9 +175,10 @@ def test_sums_and_products_of_integers_widen_as_jax_numpy_does(dtype):
             "mean": tj.mean(x, a.j),
         }
 
-    want = {"sum": jnp.sum(x, 1), "prod": jnp.prod(x, 1), "max": jnp.max(x, 1), "mean": jnp.mean(x, 1)}
-    assert np.asarray(want["sum"]).tolist() == np.sum(x, 1, dtype=np.int64).tolist()
-    tiles("ij", fn, x, want=want, rtol=1e-6)
+    with jax.enable_x64(x64):
+        want = {"sum": jnp.sum(x, 1), "prod": jnp.prod(x, 1), "max": jnp.max(x, 1), "mean": jnp.mean(x, 1)}
+        assert np.asarray(want["sum"]).tolist() == np.sum(x, 1, dtype=np.int64).tolist()
+        tiles("ij", fn, x, want=want, rtol=1e-6)
 
 
 def test_an_empty_axis_gives_the_identity():

@@ -20,3 +20,8 @@ def as_dtype(dtype: Any, what: str) -> np.dtype:
     if jnp.issubdtype(target, np.complexfloating) or not (jnp.issubdtype(target, np.number) or target == np.bool_):
         raise DtypeError(f"{what}: {target} is not supported; dtypes are bool, integers and floats")
     return target
+
+
+def inexact(dtype: np.dtype) -> np.dtype:
+    """The float dtype that functions of the real numbers have for arguments of `dtype`, as in `jax.numpy`."""
+    return jax.eval_shape(jnp.sqrt, jax.ShapeDtypeStruct((), dtype)).dtype

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..._errors import DtypeError
-from ..dtypes import as_dtype
+from ..dtypes import as_dtype, inexact
 from ..tile import Scalar, Tile, align, as_tile
 
 Operand = Tile | Scalar
@@ -49,8 +49,8 @@ def _binary(name: str, fn: Callable[[Any, Any], Any], doc: str) -> Callable[[Ope
 
 
 def _inexact(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`fn` of a float; integers are turned into the default float first."""
-    return lambda x: fn(x if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.convert_element_type(x, jnp.result_type(float)))
+    """`fn` of a float; integers are turned into one first."""
+    return lambda x: fn(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(inexact(x.dtype)))
 
 
 add = _binary("add", jnp.add, "`x + y`.")

@@ -19,6 +19,7 @@ from ...ir import primitives as ir
 from ...ir.types import Order
 from .. import trace
 from ..axis import Axis, Shape
+from ..dtypes import inexact
 from ..region import keep_type, trace_function
 from ..tile import Tile, as_tile
 from . import elementwise as ew
@@ -163,7 +164,7 @@ def mean(tile: Operand, axes: Axis | Shape) -> Tile:
     """The mean over `axes`, a float also for integers; it runs in f32 for shorter floats; NaN over an empty axis."""
     value = as_tile(tile, "mean")
     count = math.prod(value.shape[i] for i in positions_of(value, axes, "mean"))
-    result = value.dtype if jnp.issubdtype(value.dtype, np.floating) else np.dtype(jnp.result_type(float))
+    result = inexact(value.dtype)
     wide, _ = _accumulator(result)
     total = sum(ew.cast(value, wide), axes)
     return ew.cast(ew.divide(total, float(count)), result)
