@@ -18,4 +18,24 @@ from ._errors import (
 from ._jit import interpret, jit, make_jaxpr
 from .language import *  # noqa: F403
 
+__all__ = [
+    "AxisError",
+    "BoundsError",
+    "CarryError",
+    "DtypeError",
+    "LayoutError",
+    "RaceError",
+    "ReadOnlyError",
+    "ScopeError",
+    "ShapeError",
+    "TileError",
+    "TileTypeError",
+    "UnsupportedError",
+    "interpret",
+    "jit",
+    "kernels",
+    "make_jaxpr",
+]
+__all__ += language.__all__
+
 __version__ = "0.1.0"

@@ -38,7 +38,8 @@ def trace_closed(fn: Callable, avals: Sequence[Any]) -> Any:
 
 
 def result_aval(shape: tuple[int, ...], dtype: Any, operands: Sequence[Any]) -> Any:
-    """The type of a result of `operands` (avals): under shard_map it varies over the mesh axes that they do."""
+    """The type of a result of `operands` (avals): under shard_map it varies over the mesh axes that they
+    do."""
     varying = next((a for a in operands if a.manual_axis_type.varying), None)
     if varying is None:
         return ShapedArray(shape, dtype)
@@ -47,14 +48,19 @@ def result_aval(shape: tuple[int, ...], dtype: Any, operands: Sequence[Any]) -> 
 
 
 def same_varying(operands: Sequence[Any]) -> list[Any]:
-    """The operands cast to vary over all mesh axes over which any of them does: what a primitive under shard_map takes."""
+    """The operands cast to vary over all mesh axes over which any of them does: what a primitive under
+    shard_map takes."""
     axes = [jax.typeof(x).manual_axis_type.varying for x in operands]
     union = frozenset().union(*axes)
-    return [x if a == union else jax.lax.pcast(x, tuple(union - a), to="varying") for x, a in zip(operands, axes, strict=True)]
+    return [
+        x if a == union else jax.lax.pcast(x, tuple(union - a), to="varying")
+        for x, a in zip(operands, axes, strict=True)
+    ]
 
 
 def lower_plain(fn: Callable) -> Callable:
-    """A lowering rule from `fn`, traced as outside of shard_map: inside, a value's varying axes don't concern it."""
+    """A lowering rule from `fn`, traced as outside of shard_map: inside, a value's varying axes don't
+    concern it."""
     rule = mlir.lower_fun(fn, multiple_results=True)
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:

@@ -15,11 +15,24 @@ import numpy as np
 from . import _compat
 from . import _transformations as _transformations  # registers vmap and the derivatives
 from ._errors import ScopeError, TileError, TileTypeError, user_location
+from ._gradient import Gradient
 from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
 from .ir.program import run_kernel
 from .language import trace
 from .language.view import TensorView
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A kernel traced at some arguments."""
+
+    program: Any
+    operands: list[Any]
+    """The captured arrays, then the array arguments."""
+    results: Any
+    """The pytree of the results."""
+    gradient: Gradient | None
 
 
 @dataclass(frozen=True)
@@ -31,10 +44,10 @@ class _Kernel:
     static_argnames: tuple[str, ...]
     options: Options
 
-    def program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], Any]:
-        """The traced program, its operands (captured arrays, then the array arguments), and the results'
-        pytree."""
-        bound = inspect.signature(self.fn).bind(*args, **kwargs)
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Traced:
+        """Traces the kernel at these arguments."""
+        signature = inspect.signature(self.fn)
+        bound = signature.bind(*args, **kwargs)
         static = self._static_parameters()
         keyed, tree = jax.tree_util.tree_flatten_with_path(
             {k: v for k, v in bound.arguments.items() if k not in static}, is_leaf=lambda x: x is None
@@ -60,7 +73,18 @@ class _Kernel:
             program = _compat.close(jaxpr, 0, jaxpr.constvars)
         except jax.errors.UnexpectedTracerError as error:
             raise _escaped(self.name, error) from None
-        return program, [*consts, *(leaves[i] for i in dynamic)], results[0]
+
+        def rebuild(arrays: Sequence[Any]) -> Any:
+            seen = list(leaves)
+            for i, array in zip(dynamic, arrays, strict=True):
+                seen[i] = array
+            again = signature.bind(*args, **kwargs)
+            again.arguments.update(jax.tree.unflatten(tree, seen))
+            return again.args, again.kwargs
+
+        run = jit(self.fn, static_argnums=self.static_argnums, static_argnames=self.static_argnames)
+        gradient = Gradient.of(self.fn, run, rebuild, len(consts), results[0])
+        return _Traced(program, [*consts, *(leaves[i] for i in dynamic)], results[0], gradient)
 
     @property
     def name(self) -> str:
@@ -171,11 +195,11 @@ def jit(
 
     @functools.wraps(this.fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        program, operands, tree = this.program(args, kwargs)
+        t = this.trace(args, kwargs)
         results = run_kernel(
-            operands, program=program, name=this.name, options=this.options, gradient=None
+            t.operands, program=t.program, name=this.name, options=this.options, gradient=t.gradient
         )
-        return jax.tree.unflatten(tree, results)
+        return jax.tree.unflatten(t.results, results)
 
     call._tilejax_kernel = this  # type: ignore[attr-defined]
     return jax.jit(
@@ -203,7 +227,7 @@ def make_jaxpr(
 
     @functools.wraps(this.fn)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        return this.program(args, kwargs)[0]
+        return this.trace(args, kwargs).program
 
     return traced
 
@@ -224,9 +248,9 @@ def interpret(
 
     @functools.wraps(this.fn)
     def run(*args: Any, **kwargs: Any) -> Any:
-        program, operands, tree = this.program(args, kwargs)
-        avals = [v.aval for v in program.jaxpr.invars]
-        arrays = [np.asarray(x, a.dtype) for x, a in zip(operands, avals, strict=True)]
-        return jax.tree.unflatten(tree, [jnp.asarray(out) for out in interpreter.run(program, arrays)])
+        t = this.trace(args, kwargs)
+        avals = [v.aval for v in t.program.jaxpr.invars]
+        arrays = [np.asarray(x, a.dtype) for x, a in zip(t.operands, avals, strict=True)]
+        return jax.tree.unflatten(t.results, [jnp.asarray(out) for out in interpreter.run(t.program, arrays)])
 
     return run

@@ -1,8 +1,9 @@
 """How JAX's transformations act on kernels.
 
-vmap rewrites the program. The jvp of a kernel is the kernel itself and a derivative: the program as `lax` on whole arrays,
-differentiated, as one primitive that is linear in the tangents. That one differentiates and batches in the same way, and transposes by the
-rule that its kernel gave, or by reverse mode through the `lax` program.
+vmap rewrites the program. The jvp of a kernel is the kernel itself and a derivative: the program as `lax`
+on whole arrays, differentiated, as one primitive that is linear in the tangents. That one differentiates
+and batches in the same way, and transposes by the rule that its kernel gave, or by reverse mode through the
+`lax` program.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from .transforms.batching import batch
 def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **params: Any) -> Any:
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
-    new, batched = batch(program, flags, size)
     mapped = None if gradient is None else gradient.batched(flags, size)
-    out = run_kernel(moved, program=new, gradient=mapped, **params)
-    return out, [0 if b else None for b in batched]
+    out = run_kernel(moved, program=batch(program, flags, size), gradient=mapped, **params)
+    return out, [0] * len(out)
 
 
 def _kernel_jvp(primals: Any, tangents: Any, *, gradient: Any, **params: Any) -> Any:
@@ -46,12 +46,14 @@ def _kernel_jvp(primals: Any, tangents: Any, *, gradient: Any, **params: Any) ->
     closed = _pushforward(program, avals, active, smooth)
     operands = [*primals, *saved, *(tangents[i] for i in active)]
     linear = tuple(range(len(operands) - len(active), len(operands)))
-    backward = None if gradient is None else gradient.backward(active, smooth)
+    backward = None if gradient is None else gradient.backward(primals, out, active, smooth)
     moved = run_derivative(operands, closed=closed, linear=linear, backward=backward)
     return out, _place(zeros, smooth, moved)
 
 
-def _derivative_jvp(primals: Any, tangents: Any, *, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+def _derivative_jvp(
+    primals: Any, tangents: Any, *, closed: Any, linear: tuple[int, ...], backward: Any
+) -> Any:
     out = run_derivative(primals, closed=closed, linear=linear, backward=backward)
     active = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
     smooth = tuple(i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating))
@@ -68,22 +70,30 @@ def _derivative_jvp(primals: Any, tangents: Any, *, closed: Any, linear: tuple[i
     return out, _place(zeros, smooth, moved)
 
 
-def _derivative_batch(operands: Any, dims: Any, *, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+def _derivative_batch(
+    operands: Any, dims: Any, *, closed: Any, linear: tuple[int, ...], backward: Any
+) -> Any:
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
     mapped = None if backward is None else backward.batched(flags, size)
-    return run_derivative(moved, closed=_mapped(closed, flags, size), linear=linear, backward=mapped), [0] * len(closed.jaxpr.outvars)
+    return run_derivative(moved, closed=_mapped(closed, flags, size), linear=linear, backward=mapped), [
+        0
+    ] * len(closed.jaxpr.outvars)
 
 
-def _derivative_transpose(cotangents: Any, *operands: Any, closed: Any, linear: tuple[int, ...], backward: Any) -> Any:
+def _derivative_transpose(
+    cotangents: Any, *operands: Any, closed: Any, linear: tuple[int, ...], backward: Any
+) -> Any:
     unknown = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
     known = [x for i, x in enumerate(operands) if i not in unknown]
     cotangents = [ad.instantiate_zeros(ct) for ct in cotangents]
     if backward is not None and unknown == linear:
-        moved = backward(known, cotangents)
+        moved = backward.fn(known, cotangents)
     else:
         back = [*known, *cotangents]
-        moved = run_derivative(back, closed=_pullback(closed, unknown), linear=tuple(range(len(known), len(back))))
+        moved = run_derivative(
+            back, closed=_pullback(closed, unknown), linear=tuple(range(len(known), len(back)))
+        )
     result: list[Any] = [None] * len(operands)
     for i, ct in zip(unknown, moved, strict=True):
         result[i] = ct
@@ -114,8 +124,11 @@ def _run(closed: Any, operands: Sequence[Any]) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _pushforward(closed: Any, saved: tuple[Any, ...], active: tuple[int, ...], smooth: tuple[int, ...]) -> Any:
-    """`operands, saved, tangents of the active operands -> tangents of the smooth results`; `saved` is for the transpose alone."""
+def _pushforward(
+    closed: Any, saved: tuple[Any, ...], active: tuple[int, ...], smooth: tuple[int, ...]
+) -> Any:
+    """`operands, saved, tangents of the active operands -> tangents of the smooth results`; `saved` is for
+    the transpose alone."""
     inputs = _inputs(closed)
 
     def fn(*args: Any) -> list[Any]:
@@ -135,7 +148,8 @@ def _pushforward(closed: Any, saved: tuple[Any, ...], active: tuple[int, ...], s
 
 @functools.lru_cache(maxsize=1024)
 def _pullback(closed: Any, unknown: tuple[int, ...]) -> Any:
-    """`known operands, cotangents of the results -> cotangents of the unknown operands`, in which `closed` is linear."""
+    """`known operands, cotangents of the results -> cotangents of the unknown operands`, in which `closed`
+    is linear."""
     inputs = _inputs(closed)
     known = [a for i, a in enumerate(inputs) if i not in unknown]
     outputs = [_abstract(v.aval) for v in closed.jaxpr.outvars]
@@ -157,9 +171,12 @@ def _pullback(closed: Any, unknown: tuple[int, ...]) -> Any:
 def _mapped(closed: Any, flags: tuple[bool, ...], size: int) -> Any:
     """`closed` over a batch, which is the first dimension of the flagged operands and of all results."""
     inputs = [
-        jax.ShapeDtypeStruct((size, *a.shape), a.dtype) if b else a for a, b in zip(_inputs(closed), flags, strict=True)
+        jax.ShapeDtypeStruct((size, *a.shape), a.dtype) if b else a
+        for a, b in zip(_inputs(closed), flags, strict=True)
     ]
-    fn = jax.vmap(lambda *args: _run(closed, args), in_axes=tuple(0 if b else None for b in flags), axis_size=size)
+    fn = jax.vmap(
+        lambda *args: _run(closed, args), in_axes=tuple(0 if b else None for b in flags), axis_size=size
+    )
     return jax.make_jaxpr(fn)(*inputs)
 
 

@@ -26,10 +26,12 @@ def _derivative(*operands, closed, linear, backward):
 
 
 def run_kernel(operands: Any, **params: Any) -> list[Any]:
-    """Binds a program: `program` to run, its `name`, the compiler's `options`, and `gradient`, how it differentiates, if that is its own."""
+    """Binds a program: `program` to run, its `name`, the compiler's `options`, and `gradient`, how it
+    differentiates, if that is its own."""
     return kernel_p.bind(*_compat.same_varying(operands), **params)
 
 
 def run_derivative(operands: Any, *, closed: Any, linear: tuple[int, ...], backward: Any = None) -> list[Any]:
-    """Binds `closed`, a jaxpr on whole arrays, linear in the operands at `linear`; `backward` transposes it, if it does not do so itself."""
+    """Binds `closed`, a jaxpr on whole arrays, linear in the operands at `linear`; `backward` transposes
+    it, if it does not do so itself."""
     return derivative_p.bind(*_compat.same_varying(operands), closed=closed, linear=linear, backward=backward)

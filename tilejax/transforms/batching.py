@@ -18,7 +18,7 @@ from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
-from ..ir.types import Bounds
+from ..ir.types import Bounds, Scope
 
 _LOOPS = ("tile_serial", "tile_pipeline")
 
@@ -30,11 +30,10 @@ class _Value:
 
 
 @functools.lru_cache(maxsize=1024)
-def batch(program: Any, batched: tuple[bool, ...], size: int) -> tuple[Any, tuple[bool, ...]]:
-    """The program for a batch of `size`, and which of its results have the batch first.
-
-    `batched` says which operands do; the others are the same for all of the batch."""
-    flags: list[bool] = []
+def batch(program: Any, batched: tuple[bool, ...], size: int) -> Any:
+    """The program for a batch of `size`, which is the first dimension of all results and of the operands
+    that `batched` says; the others are the same for all of the batch.
+    """
     inputs = [v.aval for v in program.jaxpr.invars]
 
     def run(*arrays: Any) -> list[Any]:
@@ -42,16 +41,18 @@ def batch(program: Any, batched: tuple[bool, ...], size: int) -> tuple[Any, tupl
         for eqn in program.jaxpr.eqns:
             results = _outer(eqn, [_read(env, v) for v in eqn.invars], size)
             env.update(zip(eqn.outvars, results, strict=True))
-        out = [_read(env, v) for v in program.jaxpr.outvars]
-        flags[:] = [v.batched for v in out]
-        return [v.array for v in out]
+        return [_whole(_read(env, v), size).array for v in program.jaxpr.outvars]
 
     lead = [(size,) if b else () for b in batched]
     avals = [
         jax.ShapeDtypeStruct((*n, *a.shape), a.dtype, weak_type=a.weak_type)
         for n, a in zip(lead, inputs, strict=True)
     ]
-    return _compat.trace_closed(run, avals), tuple(flags)
+    return _compat.trace_closed(run, avals)
+
+
+def _whole(value: _Value, size: int) -> _Value:
+    return value if value.batched else _Value(lax.broadcast(value.array, (size,)), True)
 
 
 def _read(env: dict[Any, _Value], var: Any) -> _Value:
@@ -84,7 +85,7 @@ def _outer(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
 def _parallel(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
     p = eqn.params
     split = len(vals) - p["num_views"]
-    views = [v if v.batched else _Value(lax.broadcast(v.array, (size,)), True) for v in vals[split:]]
+    views = [_whole(v, size) for v in vals[split:]]
     operands = [*vals[:split], *views]
     count = len(p["extents"])
     body = _body(p["body"], count, operands, extra=0)
@@ -112,8 +113,6 @@ def _lifted(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
     traced = _compat.trace_closed(
         body, [index, *(jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays)]
     )
-    from ..ir.types import Scope
-
     out = ir.parallel_p.bind(
         *arrays,
         names=("batch",),
