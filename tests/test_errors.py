@@ -52,6 +52,9 @@ ONE_LINE = {
     # Reading views
     "scalar subscript": Wrong(T, "image.*coord.*lowlevel", lambda s: s.image[0, 1]),
     "row subscript": Wrong(T, "ids.*coord.*lowlevel", lambda s: s.ids[s.i]),
+    "shape before the origin": Wrong(
+        T, "image.*coord.*shape", lambda s: s.image[tj.shape(s.m, s.n), tj.coord(0, 0)]
+    ),
     "slice": Wrong(T, "image.*coord", lambda s: s.image[0:2, :]),
     "origin without a shape": Wrong(T, "image.*shape", lambda s: s.image[tj.coord(0, 0)]),
     "assignment": Wrong(T, "image.*store", assigning),
@@ -100,19 +103,21 @@ ONE_LINE = {
     "store to an input": Wrong(RO, "image.*read-only.*update", lambda s: s.image(*s.at).store(s.x)),
     "store to a captured array": Wrong(RO, "read-only.*update", lambda s: tj.view(IMAGE)(*s.at).store(s.x)),
     "store of other extents": Wrong(
-        S, "store.*8, 6|store.*n.*8.*6", lambda s: s.out(tj.coord(0, 0), tj.shape(6, 8)).store(s.x)
+        S, "out.store.*m:4.*6, 8", lambda s: s.out(tj.coord(0, 0), tj.shape(6, 8)).store(s.x)
     ),
     "store of another rank": Wrong(
-        S, "store.*k:5.*m:4", lambda s: s.out(*s.at).store(tj.zeros(tj.shape(s.k)))
+        S, "out.store.*k:5.*m:4", lambda s: s.out(*s.at).store(tj.zeros(tj.shape(s.k)))
     ),
-    "store int to float": Wrong(D, "int32.*float32.*astype", lambda s: s.out(*s.at).store(s.ix)),
+    "store int to float": Wrong(D, "out.store.*int32.*float32.*astype", lambda s: s.out(*s.at).store(s.ix)),
     "store float to int": Wrong(
-        D, "float32.*int32.*astype", lambda s: s.ints(tj.coord(0), tj.shape(s.n)).store(s.y)
+        D, "ints.store.*float32.*int32.*astype", lambda s: s.ints(tj.coord(0), tj.shape(s.n)).store(s.y)
     ),
     "store weak float to int": Wrong(
-        D, "float.*int32.*astype", lambda s: s.ints(tj.coord(0), tj.shape(s.n)).store(2.5)
+        D, "ints.store.*float.*int32.*astype", lambda s: s.ints(tj.coord(0), tj.shape(s.n)).store(2.5)
     ),
-    "store wide to narrow": Wrong(D, "float32.*float16.*astype", lambda s: s.half(*s.at).store(s.x)),
+    "store wide to narrow": Wrong(
+        D, "half.store.*float32.*float16.*astype", lambda s: s.half(*s.at).store(s.x)
+    ),
     "store bfloat16 to float16": Wrong(
         D, "bfloat16.*float16.*astype", lambda s: s.half(*s.at).store(s.x.astype(jnp.bfloat16))
     ),
@@ -140,6 +145,8 @@ ONE_LINE = {
     "iteration over a tile": Wrong(T, "m:4", looping),
     "int of a tile": Wrong(T, "int.*not known", lambda s: int(tj.sum(s.ix, s.n))),
     "float of a tile": Wrong(T, "float.*not known", lambda s: float(s.x)),
+    "NumPy array of a tile": Wrong(T, "m:4.*numpy", lambda s: np.asarray(s.x)),
+    "NumPy array of a view": Wrong(T, "image.*array", lambda s: np.asarray(s.image)),
     "tile plus a string": Wrong(T, "str", lambda s: s.x + "1"),
     "tile plus an array": Wrong(T, r"\(8,\).*view", lambda s: s.x + np.ones(8, np.float32)),
     "tile plus None": Wrong(T, "NoneType", lambda s: s.x + None),

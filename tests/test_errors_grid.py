@@ -125,3 +125,48 @@ def test_outside_a_kernel():
     rejected(Wrong(SC, "parallel.*kernel", parallel), parallel)
     rejected(Wrong(SC, "output.*kernel", output), output)
     rejected(Wrong(SC, "image.*kernel", load), load)
+
+
+def computes_with_an_index_of_a_closed_loop(x):
+    out = tj.output_like(x)
+    steps = tj.axis("steps", 3)
+
+    @tj.parallel(2)  # wrong
+    def _(nest):
+        kept = []
+        nest.serial(steps)(lambda step: kept.append(step.index()))
+        out(tj.coord(kept[0] * 2), tj.shape(1)).store(1)
+
+    return out
+
+
+def computes_with_an_index_of_a_closed_grid(x):
+    kept = []
+    tj.parallel(2)(lambda nest: kept.append(nest.index()))
+    return tj.output(x.shape, x.dtype, init=kept[0] * 1.0)
+
+
+def test_values_of_jax_that_outlive_their_nest():
+    """JAX computed with the index after its nest, so the nest around is the nearest that can be named."""
+    x = np.ones(4, np.float32)
+    case = Wrong(SC, r"parallel\(2\).*serial\(steps\).*closed", computes_with_an_index_of_a_closed_loop)
+    rejected(case, lambda: tj.jit(case.program)(x))
+
+    def call():
+        tj.jit(computes_with_an_index_of_a_closed_grid)(x)  # wrong
+
+    rejected(Wrong(SC, r"closed_grid.*parallel\(2\).*closed", call), call)
+
+
+def test_the_next_kernel_is_not_disturbed_by_one_that_failed():
+    def failing(x):
+        @tj.parallel(2)
+        def _(nest):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tj.jit(failing)(np.ones(4, np.float32))
+    for program in (computes_with_an_index_of_a_closed_loop, everyone_stores_the_same):
+        with pytest.raises(tj.TileError):
+            tj.interpret(program)(np.ones(9, np.float32))
+    np.testing.assert_array_equal(tj.jit(tj.update)(np.ones(4, np.float32)), np.ones(4))

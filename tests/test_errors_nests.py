@@ -79,6 +79,23 @@ def index_in_arithmetic_after_its_nest(s):
     tj.add(s.x, s.kept)  # wrong
 
 
+def value_of_an_index_after_its_nest(s):
+    @s.nest.serial(s.k)
+    def _(step):
+        s.kept = jnp.minimum(step.index() * 2 + 1, 3)
+
+    s.out(tj.coord(s.kept, 0), tj.shape(1, 1)).store(1.0)  # wrong
+
+
+def scalar_carry_after_its_nest(s):
+    @s.nest.serial(s.k, carry=0.0)
+    def _(step, carry):
+        s.kept = carry + 1
+        return s.kept
+
+    s.out(tj.coord(0, 0), tj.shape(1, 1)).store(s.kept)  # wrong
+
+
 def tile_after_its_nest(s):
     @s.nest.serial(s.k)
     def _(step):
@@ -147,6 +164,8 @@ CASES = [
     Wrong(C, r"serial\(k\).*carry.*int32.*float32", carry_strong_scalar_changes),
     Wrong(SC, r"serial\(k\).*closed", index_after_its_nest),
     Wrong(SC, r"serial\(k\).*closed", index_in_arithmetic_after_its_nest),
+    Wrong(SC, r"coord.*serial\(k\).*closed", value_of_an_index_after_its_nest),
+    Wrong(SC, r"out.store.*serial\(k\).*closed", scalar_carry_after_its_nest),
     Wrong(SC, r"serial\(k\).*closed", tile_after_its_nest),
     Wrong(SC, r"serial\(k\).*closed", tile_after_its_nest_as_a_carry),
     Wrong(SC, r"serial\(k\).*closed", nest_after_it_closed),

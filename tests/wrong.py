@@ -92,12 +92,10 @@ def bench(program: Callable[[SimpleNamespace], Any]) -> None:
     """
 
     def kernel(image, ids, small, flags):
-        s = SimpleNamespace(image=image, ids=ids, small=small, flags=flags)
-        s.out, s.half, s.ints = (
-            tj.output((6, 8), jnp.float32),
-            tj.output((6, 8), jnp.float16),
-            tj.output((8,), jnp.int32),
-        )
+        out = tj.output((6, 8), jnp.float32)
+        half = tj.output((6, 8), jnp.float16)
+        ints = tj.output((8,), jnp.int32)
+        s = SimpleNamespace(image=image, ids=ids, small=small, flags=flags, out=out, half=half, ints=ints)
         s.m, s.n, s.k, s.empty = (
             tj.axis(name, e) for name, e in [("m", 4), ("n", 8), ("k", 5), ("empty", 0)]
         )

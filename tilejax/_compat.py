@@ -21,6 +21,12 @@ def trace(fn: Callable, avals: Sequence[Any]) -> tuple[Any, list[Any]]:
     return closed.jaxpr, list(closed.consts)
 
 
+def trace_of(value: Any) -> Any:
+    """The trace that a tracer belongs to; None for other values. JAX has no public way to ask, and this
+    one only makes a better message: without it a value that escapes is JAX's own error."""
+    return getattr(value, "_trace", None)
+
+
 def close(jaxpr: Any, num_first: int, order: Sequence[Any]) -> Any:
     """The closed jaxpr without consts whose inputs are the first `num_first` inputs of `jaxpr`, the
     variables of `order` (constvars of `jaxpr`), then its other inputs."""

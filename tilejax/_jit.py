@@ -70,6 +70,8 @@ class _Kernel:
         avals = [_abstract(leaves[i], names[i]) for i in dynamic]
         try:
             jaxpr, consts = _compat.trace(body, avals)
+            for const in consts:
+                trace.check_open(const, f"kernel {self.name}")
             program = _compat.close(jaxpr, 0, jaxpr.constvars)
         except jax.errors.UnexpectedTracerError as error:
             raise _escaped(self.name, error) from None

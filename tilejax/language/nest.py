@@ -26,8 +26,6 @@ class Nest:
         self._frame, self._axes, self._parent, self._scope = frame, axes, parent, scope
         self._indices = tuple(indices)
         frame.nest = self
-        for index in indices:
-            trace.register_index(index, frame)
 
     def __repr__(self) -> str:
         return str(self._frame)
@@ -299,10 +297,13 @@ def _trace_body(kind: str, label: str, domain: Shape, run: Callable[..., list[An
 
     def body(*values: Any) -> list[Any]:
         with trace.frame(kind, label) as frame:
+            trace.own(values, frame)
             out = run(values[: len(domain)], values[len(domain) :], frame)
             written[:] = frame.versions
             return [*frame.versions.values(), *out]
 
     indices = [jax.ShapeDtypeStruct((), np.int32)] * len(domain)
     jaxpr, consts = _compat.trace(body, [*indices, *carry])
+    for const in consts:
+        trace.check_open(const, label)
     return _Traced(jaxpr, consts, written, len(domain), len(carry))

@@ -12,7 +12,7 @@ from .. import _compat
 from .._errors import CarryError
 from .axis import Shape
 from .tile import Tile, as_tile
-from .trace import frame
+from .trace import frame, own
 
 TileType = tuple[Shape, np.dtype]
 
@@ -21,7 +21,8 @@ def trace_function(fn: Callable[..., Sequence[Any]], inputs: Sequence[TileType],
     """`fn`, from tiles of the given types to arrays, as a closed jaxpr `consts, inputs -> outputs`, and the consts."""
 
     def body(*values: Any) -> Sequence[Any]:
-        with frame("function", label):
+        with frame("function", label) as inner:
+            own(values, inner)
             return fn(*(Tile(value, axes) for value, (axes, _) in zip(values, inputs, strict=True)))
 
     jaxpr, consts = _compat.trace(body, [jax.ShapeDtypeStruct(axes.extents, dtype) for axes, dtype in inputs])

@@ -73,6 +73,9 @@ class Tile:
     def __float__(self) -> float:
         raise TileTypeError(f"{self!r} is not a Python float: its value is not known while tracing")
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TileTypeError(f"{self!r} is not an array: use the functions of tilejax, not those of numpy")
+
     def __iter__(self) -> Any:
         raise TileTypeError(f"{self!r} can't be iterated over. Reduce, scan or gather along an axis instead")
 

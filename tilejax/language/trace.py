@@ -7,10 +7,12 @@ versions that it bound leave the body as outputs, and the nest's results are bou
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from .. import _compat
 from .._errors import Loc, ScopeError, user_location
 
 if TYPE_CHECKING:
@@ -30,8 +32,7 @@ class Frame:
         self.nest: Nest | None = None
         self.stages: list[str] = []
         self.root: Frame = parent.root if parent else self
-        self.indices: dict[int, tuple[Any, Frame]] = {}
-        """In the root: every index tracer by id, so that one that outlives its nest can be named."""
+        self.jax_trace: Any = None
 
     def __str__(self) -> str:
         return self.label
@@ -62,21 +63,28 @@ def frame(kind: str, label: str, *, root: bool = False) -> Iterator[Frame]:
         yield inner
     finally:
         inner.closed = True
+        if inner.jax_trace is not None:
+            _closed[inner.jax_trace] = inner.label
         _local.frame = outer
 
 
-def register_index(index: Any, owner: Frame) -> None:
-    owner.root.indices[id(index)] = (index, owner)
+_closed: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""JAX's traces of the frames that have closed, and the labels of these: a scalar that outlives its nest is named."""
+
+
+def own(tracers: Sequence[Any], owner: Frame) -> None:
+    """`tracers`, and whatever is computed from them, belong to `owner`."""
+    owner.jax_trace = next(map(_compat.trace_of, tracers), None)
 
 
 def check_open(value: Any, what: str) -> None:
-    """`ScopeError` if `value` is the index of a nest that has closed."""
-    here = current_or_none()
-    if here is None:
-        return
-    known = here.root.indices.get(id(value))
-    if known is not None and known[1].closed:
-        raise ScopeError(f"{what}: an index of {known[1]} is used after that nest has closed. Use it inside, or carry it out")
+    """`ScopeError` if `value` is an index of a nest that has closed, or computed from one."""
+    jax_trace = _compat.trace_of(value)
+    if jax_trace is not None and jax_trace in _closed:
+        raise ScopeError(
+            f"{what}: an index or a scalar of {_closed[jax_trace]} is used after that nest has closed. "
+            "Use it inside, or carry it out"
+        )
 
 
 def version(view: TensorView) -> Any:

@@ -80,6 +80,9 @@ class TensorView:
     def __bool__(self) -> bool:
         raise TileTypeError(f"{self.name} is a view: it has no truth value")
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TileTypeError(f"{self.name} is a view, not an array: load a tile, and use the functions of tilejax on it")
+
     def _no_arithmetic(self, *_: Any) -> Any:
         raise TileTypeError(f"{self!r} is a view, not a value: load a tile first, {self.name}[tilejax.coord(...), tilejax.shape(...)]")
 
@@ -91,7 +94,7 @@ class TensorView:
 
 def _subscript(key: Any) -> str:
     """`key` as it may have been written: a traced index stands as `...`, a slice as `a:b`."""
-    if isinstance(key, tuple):
+    if isinstance(key, tuple) and not isinstance(key, Shape):
         return ", ".join(map(_subscript, key))
     if isinstance(key, slice):
         parts = [key.start, key.stop] if key.step is None else [key.start, key.stop, key.step]

@@ -19,25 +19,28 @@ from .elementwise import cast
 
 def full(shape: Any, value: Scalar, dtype: Any = None) -> Tile:
     """`value` everywhere. Without a dtype it has the value's: a Python number gives a weak tile."""
-    axes = as_shape(shape, "full")
-    tile = as_tile(value, "full")
-    if tile.ndim:
-        raise TileTypeError(f"full: the value must be a scalar, got a tile of {tile.axes}")
-    if dtype is not None:
-        target = as_dtype(dtype, "full")
-        check_fits(value, target, "full")
-        tile = cast(tile, target)
-    return Tile(place(tile, axes), axes)
+    return _fill("full", shape, value, dtype)
 
 
 def zeros(shape: Any, dtype: Any = jnp.float32) -> Tile:
     """Zeros, float32 unless said."""
-    return full(shape, 0, dtype)
+    return _fill("zeros", shape, 0, dtype)
 
 
 def ones(shape: Any, dtype: Any = jnp.float32) -> Tile:
     """Ones, float32 unless said."""
-    return full(shape, 1, dtype)
+    return _fill("ones", shape, 1, dtype)
+
+
+def _fill(name: str, shape: Any, value: Scalar, dtype: Any) -> Tile:
+    axes, tile = as_shape(shape, name), as_tile(value, name)
+    if tile.ndim:
+        raise TileTypeError(f"{name}: the value must be a scalar, got a tile of {tile.axes}")
+    if dtype is not None:
+        target = as_dtype(dtype, name)
+        check_fits(value, target, name)
+        tile = cast(tile, target)
+    return Tile(place(tile, axes), axes)
 
 
 def iota(axis: Axis, dtype: Any = jnp.int32) -> Tile:
