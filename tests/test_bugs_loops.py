@@ -223,5 +223,5 @@ def test_jax_23099_two_programs_store_the_same_tile():
     both(
         dynamic, x, np.array([5, 5], np.int32), want=np.zeros(3, np.float32)
     )  # dropped stores race with nobody
-    with pytest.raises(tj.RaceError, match=r"(?s)out.*1.*test_bugs_loops\.py"):
+    with pytest.raises(tj.RaceError, match=r"(?s)element .1.*out.*test_bugs_loops\.py"):
         tj.interpret(dynamic)(x, np.array([1, 1], np.int32))

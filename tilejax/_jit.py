@@ -21,6 +21,7 @@ from .backends.registry import Options
 from .ir.program import run_kernel
 from .language import trace
 from .language.view import TensorView
+from .transforms.races import check_races
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class _Kernel:
             for const in consts:
                 trace.check_open(const, f"kernel {self.name}")
             program = _compat.close(jaxpr, 0, jaxpr.constvars)
+            check_races(program)
         except jax.errors.UnexpectedTracerError as error:
             raise _escaped(self.name, error) from None
 
