@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .convolution import convolve
 from .elementwise import convert, rename
+from .stack import unstack
 from .value import Atom, Entry, Group, Plan, Val, regroup, split_entries, unify
 
 
@@ -41,6 +43,7 @@ def add(plan: Plan, acc: Val, value: Val) -> Val:
     ):
         groups = value.groups
         return Val(acc.shape, acc.dtype, convert(value.array, acc.dtype), groups, zero_tail=value.zero_tail)
+    acc = unstack(plan, acc)
     groups = unify([acc, value])
     x, y = regroup(plan, acc, groups), regroup(plan, value, groups)
     return Val(acc.shape, acc.dtype, convert(convert(x, y.dtype) + y, acc.dtype), groups)
@@ -60,6 +63,10 @@ def contract(
 ) -> Val:
     """The product contracted over the labels that `acc` lacks and over the atoms `steps`, as a tile of the
     shape of `acc`."""
+    convolution = convolve(plan, a, b, acc_shape, acc_dtype, a_labels, b_labels, acc_labels, precision)
+    if convolution is not None and not steps:
+        return convolution
+    a, b = unstack(plan, a), unstack(plan, b)
     a, b, shape = _in_labels(a, b, acc_shape, a_labels, b_labels, acc_labels)
     summed = {x for x in a_labels if x in b_labels and x not in acc_labels and shape[x] != 1}
     gone: set[Entry] = {*summed, *steps}
@@ -119,6 +126,7 @@ def _operands(x: Any, y: Any) -> tuple[Any, Any]:
 def _ordered(plan: Plan, a: Val, b: Val, acc: Val, a_labels, b_labels, acc_labels) -> Val:
     """`((acc + a0*b0) + a1*b1) ...`, a loop over the contracted index."""
     wide = _accumulator(acc.dtype)
+    a, b, acc = unstack(plan, a), unstack(plan, b), unstack(plan, acc)
     left, right, shape = _in_labels(a, b, acc.shape, a_labels, b_labels, acc_labels)
     summed = [x for x in a_labels if x in b_labels and x not in acc_labels and shape[x] != 1]
     count = math.prod(shape[x] for x in summed)

@@ -13,6 +13,7 @@ from jax import lax
 
 from ...transforms.affine import Affine, combine
 from .access import as_affine
+from .stack import mapped, unstack
 from .value import Entry, Plan, Val, extent_of, regroup, split_entries, unify
 
 ELEMENTWISE = frozenset(
@@ -39,6 +40,11 @@ def apply(
     if dtype == np.int32 and (form := _affine(name, vals, shape)) is not None:
         return Val(shape, np.dtype(np.int32), affine=form)
     vals = [replace(v, shape=shape) for v in vals]
+    if any(v.stack for v in vals):
+        parts = mapped(plan, vals, lambda each: apply(plan, primitive, params, each, shape, dtype))
+        if parts is not None:
+            return parts
+        vals = [unstack(plan, v) for v in vals]
     groups = unify(vals)
     arrays = [regroup(plan, v, groups) for v in vals]
     if name == "convert_element_type":
@@ -101,6 +107,12 @@ def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:
     if val.affine is not None:
         form = replace(val.affine, coefs={moved(e): c for e, c in val.affine.coefs.items()})
         return replace(val, shape=shape, affine=form)
+    if val.stack:
+        parts = tuple(rename(p, shape, places) for p in val.parts)
+        window = None if val.window is None else val.window.renamed(places)
+        return replace(
+            val, shape=shape, stack=tuple(places[d] for d in val.stack), parts=parts, window=window
+        )
     return replace(
         val,
         shape=shape,
@@ -141,7 +153,11 @@ def reshape(plan: Plan, val: Val, *, new_sizes, **_: Any) -> Val:
         return rename(val, new, dict(zip(old_kept, new_kept, strict=True)))
     if not val.entries():
         return replace(val, shape=new)
-    val = split_entries(plan, val, old_kept)
+    if val.stack and set(val.stack) == set(old_kept) and sorted(val.stack) == list(val.stack):
+        # All that is reshaped is unrolled: the parts stay, in the same order.
+        parts = tuple(replace(p, shape=new) for p in val.parts)
+        return replace(val, shape=new, stack=tuple(new_kept), parts=parts, window=None)
+    val = split_entries(plan, unstack(plan, val), old_kept)
     atoms = [g for g in val.groups if not isinstance(g[0], int)]
     array = regroup(plan, val, (*atoms, *((i,) for i in old_kept)))
     sizes = list(array.shape[: len(atoms)])

@@ -20,7 +20,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...transforms.affine import Affine
-from . import access, contract, elementwise, gather, tile_ops
+from . import access, contract, elementwise, gather, stack, tile_ops
 from .fold import fold_steps
 from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
 
@@ -71,6 +71,8 @@ class _Evaluator:
         if name in elementwise.ELEMENTWISE:
             aval = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
+        if name not in _TAKES_STACKS:
+            vals = [stack.unstack(plan, v) for v in vals]
         if name in _SHAPE_RULES:
             return [_SHAPE_RULES[name](plan, *vals, **params)]
         if name in _TILE_RULES:
@@ -301,6 +303,8 @@ _TILE_RULES: dict[str, Any] = {
     "tile_sort": tile_ops.sort,
     "tile_top_k": tile_ops.top_k,
 }
+
+_TAKES_STACKS = frozenset({*_SHAPE_RULES, "tile_mma", "tile_reduce", "tile_gather", "tile_sort", "copy"})
 
 _NEST_RULES: dict[str, Any] = {
     "tile_load": _load,

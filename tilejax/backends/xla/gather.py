@@ -13,6 +13,7 @@ from jax import lax
 from ...transforms.affine import Affine
 from .access import slice_dim, to_scalar
 from .elementwise import rename
+from .stack import positions, unstack
 from .value import Group, Plan, Val, regroup, split_entries
 
 
@@ -34,6 +35,9 @@ def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_
             else replace(fallback, shape=shape)
         )
     strides = _strides(where, shape)
+    if tile.stack and strides is not None and set(strides) <= set(tile.stack) and not fallback.entries():
+        return _picked(plan, tile, where, strides, shape, to_scalar(fallback))
+    tile = unstack(plan, tile)
     if strides is not None and fallback.array is None:
         return _sliced(plan, tile, where, strides, shape, to_scalar(fallback))
     return _gathered(plan, tile, where, shape, fallback)
@@ -58,6 +62,29 @@ def _strides(where: list[Val | int], shape: tuple[int, ...]) -> dict[int, tuple[
         used.append(entry)
         out[d] = (form.const, stride, entry)
     return out
+
+
+def _picked(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill: Any) -> Val:
+    """A gather from an unrolled tile at static places: the parts are picked, nothing moves."""
+    places = {d: w for d, w in enumerate(where) if isinstance(w, int)}
+    rest = {d: places[d] for d in places if d not in tile.stack}
+    target = [places[d] if d in places else strides[d][2] for d in tile.stack]
+    stack = tuple(d for d in target if d is not None and shape[d] != 1)
+    parts = []
+    for place in positions(stack, shape):
+        at, inside = 0, True
+        for d, t in zip(tile.stack, target, strict=True):
+            start, stride, _ = strides.get(d, (0, 1, None))
+            source = start + stride * place.get(t, 0)
+            at, inside = at * tile.shape[d] + source, inside and 0 <= source < tile.shape[d]
+        if inside:
+            parts.append(rename(tile.parts[at], shape, rest))
+        else:
+            parts.append(Val(shape, tile.dtype, jnp.asarray(fill, tile.dtype)))
+    if not stack:
+        return parts[0]
+    window = tile.window and tile.window.strided(strides, places, shape)
+    return Val(shape, tile.dtype, stack=stack, parts=tuple(parts), window=window)
 
 
 def _sliced(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill: Any) -> Val:

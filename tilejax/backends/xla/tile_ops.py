@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +14,11 @@ from jax import lax
 from ...ir.types import Order
 from .access import slice_dim
 from .elementwise import rename
-from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries
+from .stack import positions, sort_parts, unstack
+from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries, unify
+
+MAX_NETWORK = 16
+"""The longest unrolled axis that is sorted by a network."""
 
 Evaluate = Callable[[Any, list[Val]], list[Val]]
 
@@ -84,8 +89,31 @@ def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order
     exact = op in ("max", "min", "and", "or") or jnp.issubdtype(val.dtype, np.integer)
     if order is Order.UNORDERED_TREE or exact:
         needed = [i for i in axes if val.shape[i] != 1]
-        return drop_dims(reduce_entries(plan, val, op, needed), val.shape, axes)
+        reduced = _reduce_stack if val.stack else reduce_entries
+        return drop_dims(reduced(plan, val, op, needed), val.shape, axes)
+    val = unstack(plan, val)
     return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: _MONOIDS[op][0])
+
+
+def _reduce_stack(plan: Plan, val: Val, op: str, dims: Sequence[int]) -> Val:
+    """A reduction of an unrolled value: each part over its own dimensions, then a tree over the parts."""
+    inner = [d for d in dims if d not in val.stack]
+    kept = tuple(d for d in val.stack if d not in dims)
+    terms: dict[tuple[int, ...], list[Val]] = {}
+    for place, part in zip(positions(val.stack, val.shape), val.parts, strict=True):
+        key = tuple(place[d] for d in kept)
+        terms.setdefault(key, []).append(reduce_entries(plan, part, op, inner))
+    parts = tuple(_tree(plan, vals, op) for vals in terms.values())
+    return replace(val, stack=kept, parts=parts, window=None) if kept else parts[0]
+
+
+def _tree(plan: Plan, vals: list[Val], op: str) -> Val:
+    groups = unify(vals)
+    arrays = [regroup(plan, v, groups) for v in vals]
+    while len(arrays) > 1:
+        pairs = [_MONOIDS[op][0](a, b) for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
+        arrays = pairs + arrays[len(pairs) * 2 :]
+    return Val(vals[0].shape, vals[0].dtype, arrays[0], groups)
 
 
 def fold(
@@ -236,6 +264,9 @@ def sort(plan: Plan, val: Val, *, axis: int, descending: bool, **_: Any) -> list
     sequence, reversed, which keeps the order of equals."""
     if val.shape[axis] == 1:
         return [val, constant(0, np.int32, val.shape)]
+    if val.stack == (axis,) and val.shape[axis] <= MAX_NETWORK:
+        return sort_parts(plan, val, descending)
+    val = unstack(plan, val)
     whole = split_entries(plan, val, [axis])
     dim = whole.groups.index((axis,))
     n = val.shape[axis]

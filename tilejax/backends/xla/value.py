@@ -48,10 +48,17 @@ class Val:
     const: Any = None
     zero_tail: frozenset[Group] = frozenset()
     """The groups beyond whose trimmed end the value is known to be 0."""
+    stack: tuple[int, ...] = ()
+    """Tile dimensions that are unrolled: the value is `parts`, one for each place along them, row-major."""
+    parts: tuple[Val, ...] = ()
+    window: Any = None
+    """For a stack that was loaded: where from (`stack.Window`)."""
 
     def entries(self) -> list[Entry]:
         if self.affine is not None:
             return list(self.affine.coefs)
+        if self.stack:
+            return list(dict.fromkeys([*self.stack, *(e for p in self.parts for e in p.entries())]))
         return [e for g in self.groups for e in g]
 
     def atoms(self) -> list[Atom]:
