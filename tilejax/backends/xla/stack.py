@@ -54,7 +54,7 @@ def pick(plan: Plan, val: Val, place: dict[int, int]) -> Val:
 
 
 def mapped(plan: Plan, vals: Sequence[Val], fn: Callable[[list[Val]], Val]) -> Val | None:
-    """`fn`, an elementwise function of values of one shape, applied part by part; None if that is too many."""
+    """`fn`, an elementwise function of values of one shape, part by part; None if that is too many."""
     shape = vals[0].shape
     stack = tuple(dict.fromkeys(d for v in vals for d in v.stack))
     if math.prod(shape[d] for d in stack) > MAX_TAPS:
@@ -209,7 +209,7 @@ def sort_parts(plan: Plan, val: Val, descending: bool) -> list[Val]:
 
 
 def _after(a: Any, b: Any, descending: bool) -> Any:
-    """Whether `a` belongs after `b`: greater than it (less, if descending); NaN is greatest and equals NaN."""
+    """Whether `a` belongs after `b`: greater (less, if descending); NaN is greatest and equals NaN."""
     if descending:
         a, b = b, a
     if not jnp.issubdtype(a.dtype, np.floating):
