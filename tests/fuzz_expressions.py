@@ -63,8 +63,8 @@ class Expressions(Text):
 
     `fuel` is how deep the operands may go. Two parts are left to the writer of nests."""
 
-    def load(self, scope: Scope, axes: Axes, dtype: str) -> Value | None:
-        """A tile of some view, if there is one of this dtype."""
+    def load(self, scope: Scope, axes: Axes, dtype: str) -> Value:
+        """A tile of some view, rather one of this dtype."""
         raise NotImplementedError
 
     def loop_header(self, scope: Scope, carry: str | None) -> tuple[list[Index], bool]:
@@ -86,11 +86,10 @@ class Expressions(Text):
         return value
 
     def _leaf(self, scope: Scope, axes: Axes, dtype: str) -> Value:
-        kind = self.pick(["load", "load", "load", "known", "constant", "iota", "index"])
+        kind = self.pick(["load"] * 6 + ["known"] * 2 + ["constant", "iota", "index"])
         if kind == "load":
             value = self.load(scope, axes, dtype)
-            if value is not None:
-                return value
+            return value if value.dtype == dtype else self._as(value, dtype)
         known = [v for v in scope.values if v.dtype == dtype and set(v.axes) <= set(axes)]
         if kind == "known" and known:
             return self.pick(known)
@@ -143,7 +142,9 @@ class Expressions(Text):
         return self.let(text.format(x.name, y.name), self.union(x, y), "bool")
 
     def _cast(self, scope: Scope, axes: Axes, dtype: str, fuel: int) -> Value:
-        x = self.expression(scope, axes, self.pick(DTYPES), fuel)
+        return self._as(self.expression(scope, axes, self.pick(DTYPES), fuel), dtype)
+
+    def _as(self, x: Value, dtype: str) -> Value:
         bound = x.bound if x.dtype in FLOATS else {"int32": 2**31, "bool": 1}.get(x.dtype, 255)
         return self.let(f"{x.name}.astype({dtype!r})", x.axes, dtype, bound)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
-from hypothesis import strategies as st
+T = TypeVar("T")
 
 LIMITS = {"float32": 2**20, "float16": 2**10, "bfloat16": 2**7}
 """Integers up to these are exact, and so are sums of two and halves."""
@@ -43,7 +44,10 @@ class Block:
 
     base: str
     size: int
+    is_inside: bool
+    """All of it is in the view."""
     is_whole: bool = False
+    """No program but this one has any of the dimension, inside the view or outside."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,10 @@ class Scope:
 
 
 class Text:
-    """Draws from hypothesis, and the lines that came of it."""
+    """Draws, and the lines that came of them."""
 
-    def __init__(self, draw: Any):
-        self.draw = draw
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
         self.axis_lines: list[str] = []
         self.lines: list[str] = []
         self.extents: dict[str, int] = {}
@@ -84,23 +88,22 @@ class Text:
         self._indent = 1
         self._counter = 0
 
-    def pick(self, options: Iterable[Any]) -> Any:
-        """One of the options; the first is the simplest."""
-        return self.draw(st.sampled_from(list(options)))
+    def pick(self, options: Iterable[T]) -> T:
+        return self.random.choice(list(options))
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.random.randint(low, high)
 
     def chance(self, percent: int) -> bool:
-        """True that often; False is the simpler case."""
-        return self.draw(st.integers(0, 99)) >= 100 - percent
+        return self.random.randrange(100) < percent
 
-    def some(self, options: Iterable[Any]) -> tuple[Any, ...]:
+    def some(self, options: Iterable[T]) -> tuple[T, ...]:
         """A part of the options, in their order."""
-        return tuple(o for o in options if self.chance(60))
+        return tuple(o for o in options if self.chance(70))
 
-    def shuffled(self, options: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(self.draw(st.permutations(list(options))))
+    def shuffled(self, options: Iterable[T]) -> tuple[T, ...]:
+        options = list(options)
+        return tuple(self.random.sample(options, len(options)))
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self._indent + line)

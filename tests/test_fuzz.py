@@ -1,31 +1,81 @@
 """Random kernels: the compiler and the interpreter must give the same bits.
 
-`TILEJAX_FUZZ=5000 pytest tests/test_fuzz.py` runs that many examples, each time others.
+`TILEJAX_FUZZ=1000:3000 pytest tests/test_fuzz.py` runs the kernels of those seeds. The message of a failure
+is the source of a kernel that was made as small as it could be while it fails.
 """
 
 import os
+import random
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+import pytest
 
 import tilejax as tj
+from tests.fuzz_kernels import Kernel, random_kernel
+from tests.fuzz_reduce import reduced
 from tests.helpers import same
-from tests.strategies import Kernel, kernels
 
-EXAMPLES = int(os.environ.get("TILEJAX_FUZZ", "0"))
-SETTINGS = settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+SEEDS = os.environ.get("TILEJAX_FUZZ", "")
+BUDGETS: list[dict[str, Any]] = [{}, {"temporary_bytes": 2000}, {"temporary_bytes": 1}]
+"""For temporaries: a small one cuts the grid into slabs."""
+
+Check = Callable[[Kernel, int], tuple[Callable[[], Any], Any]]
+"""From a kernel and a seed: how to run it compiled, and what it must give."""
 
 
-@SETTINGS
-@given(kernels())
-def test_compiled_and_interpreted_kernels_agree(kernel: Kernel):
+def compiled(kernel: Kernel, seed: int) -> tuple[Callable[[], Any], Any]:
     fn = kernel.function()
     want = jax.tree.map(np.asarray, tj.interpret(fn)(*kernel.args))
-    same(tj.jit(fn)(*kernel.args), want)
+    return lambda: tj.jit(fn, compiler_params=BUDGETS[seed % 3])(*kernel.args), want
+
+
+def batched(kernel: Kernel, seed: int) -> tuple[Callable[[], Any], Any]:
+    """`vmap` over some of the arguments; the interpreter takes one entry at a time."""
+    fn, draw = kernel.function(), random.Random(seed)
+    axes = [draw.choice([None, *range(np.ndim(arg) + 1)]) for arg in kernel.args]
+    axes[0] = axes[0] or 0
+    other = [np.flip(arg) if np.ndim(arg) else arg + 1 for arg in kernel.args]
+    pairs = [(a, a if axis is None else b) for a, b, axis in zip(kernel.args, other, axes, strict=True)]
+    results = [tj.interpret(fn)(*entry) for entry in zip(*pairs, strict=True)]
+    want = jax.tree.map(lambda *entries: np.stack(entries), *results)
+    args = [a if axis is None else np.stack([a, b], axis) for (a, b), axis in zip(pairs, axes, strict=True)]
+    return lambda: jax.vmap(tj.jit(fn), in_axes=axes)(*args), want
+
+
+def fault(check: Check, kernel: Kernel, seed: int) -> Exception | None:
+    run, want = check(kernel, seed)
+    try:
+        same(run(), want)
+    except Exception as error:
+        return error
+    return None
+
+
+def seeds(first: int, last: int) -> list[int]:
+    return list(range(*map(int, SEEDS.split(":")))) if SEEDS else list(range(first, last))
+
+
+@pytest.mark.parametrize(
+    ("check", "seed"),
+    [*((compiled, seed) for seed in seeds(0, 45)), *((batched, seed) for seed in seeds(45, 60))],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_random_kernels_agree_with_the_interpreter(check: Check, seed: int):
+    kernel = random_kernel(seed)
+    error = fault(check, kernel, seed)
+    if seed % 25 == 0:
+        jax.clear_caches()
+    if error is None:
+        return
+
+    def fails(smaller: Kernel) -> bool:
+        try:
+            return type(fault(check, smaller, seed)) is type(error)
+        except Exception:  # the interpreter does not take it: no kernel any more
+            return False
+
+    smaller = reduced(kernel, fails)
+    pytest.fail(f"{smaller}\n{fault(check, smaller, seed)}", pytrace=False)

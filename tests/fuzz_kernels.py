@@ -16,7 +16,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from hypothesis import strategies as st
 
 import tilejax as tj
 from tests.fuzz_expressions import Axes, Expressions
@@ -41,10 +40,9 @@ class Kernel:
         return "\n".join(["", self.source, *arrays])
 
 
-@st.composite
-def kernels(draw: Any) -> Kernel:
+def random_kernel(seed: int) -> Kernel:
     """Any kernel that the language allows, more or less."""
-    return _Writer(draw).kernel()
+    return _Writer(seed).kernel()
 
 
 _PRELUDE = '''ONE = tj.axis("one", 1)
@@ -58,27 +56,25 @@ def entry(view, i):
 class _Writer(Expressions):
     """Writes kernels, nests and accesses. The last arguments are an index array `I` and a scalar `n`."""
 
-    def __init__(self, draw: Any):
-        super().__init__(draw)
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self.arrays = np.random.default_rng(seed)
+        self.special = self.chance(25)
+        self.captured: dict[str, np.ndarray] = {}
         self.views: list[Array] = []
         self.written: set[str] = set()
         """The views that the outermost nest that is being written stores to."""
 
     def kernel(self) -> Kernel:
-        special = self.chance(15)
-        rng = np.random.default_rng(self.number(0, 7))
         args: dict[str, Any] = {}
-        captured: dict[str, np.ndarray] = {}
         for i in range(self.number(1, 3)):
-            name, dtype = f"A{i}", self.pick(DTYPES)
-            array = _random_array(rng, self.some_extents(1, 3), dtype, special)
-            self.views.append(Array(name, array.shape, dtype))
+            name, shape, dtype = f"A{i}", self.some_extents(1, 3), self.pick(DTYPES)
             if i > 0 and self.chance(15):
-                captured[f"K{i}"] = array
-                self.emit(f"{name} = tj.view(K{i})")
+                self.declare(name, shape, dtype, f"tj.view({self.capture(shape, dtype)})")
             else:
-                args[name] = array
-        args |= {"I": rng.integers(-3, 10, 8).astype(np.int32), "n": np.int32(self.number(-1, 5))}
+                args[name] = self.array(shape, dtype)
+                self.views.append(Array(name, shape, dtype))
+        args |= {"I": self.arrays.integers(-3, 10, 8).astype(np.int32), "n": np.int32(self.number(-1, 5))}
         for extent in [1, 1, 1, *self.some_extents(3, 4), *([0] if self.chance(15) else [])]:
             self.axis(extent)
         outputs = [self.output(i) for i in range(self.number(1, 2))]
@@ -93,11 +89,10 @@ class _Writer(Expressions):
                 )
         self.emit(f"return {', '.join(v.name for v in outputs)}")
         lines = [_PRELUDE, f"def kernel({', '.join(args)}):", *self.axis_lines, *self.lines]
-        return Kernel("\n".join(lines), tuple(args.values()), captured)
+        return Kernel("\n".join(lines), tuple(args.values()), self.captured)
 
     def some_extents(self, low: int, high: int) -> tuple[int, ...]:
-        choice = st.sampled_from([2, 3, 1, 4, 5, 6, 7, 8, 11])
-        return tuple(self.draw(st.lists(choice, min_size=low, max_size=high)))
+        return tuple(self.pick([1, 2, 3, 4, 5, 6, 7, 8, 8, 11, 12]) for _ in range(self.number(low, high)))
 
     def declare(self, name: str, shape: tuple[int, ...], dtype: str, text: str) -> Array:
         self.emit(f"{name} = {text}")
@@ -111,8 +106,26 @@ class _Writer(Expressions):
         shape, dtype = self.some_extents(1, 3), self.pick(DTYPES)
         if self.chance(4):
             shape = (0, *shape[1:])
-        text = f"tj.output({shape}, {dtype!r}, init={self.pick([0, 1])})"
-        return self.declare(f"O{number}", shape, dtype, text)
+        init = self.capture(shape, dtype) if self.chance(50) else self.pick([0, 1])
+        return self.declare(f"O{number}", shape, dtype, f"tj.output({shape}, {dtype!r}, init={init})")
+
+    def capture(self, shape: tuple[int, ...], dtype: str) -> str:
+        """The name of an array that the kernel closes over."""
+        name = self.fresh("K")
+        self.captured[name] = self.array(shape, dtype)
+        return name
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Small integers; if `special`, some floats are NaN or infinite, integers least or greatest."""
+        if dtype == "bool":
+            return self.arrays.integers(0, 2, shape).astype(bool)
+        array = self.arrays.integers(0 if dtype == "uint8" else -9, 10, shape).astype(getattr(jnp, dtype))
+        if not self.special:
+            return array
+        info = None if dtype in FLOATS else np.iinfo(dtype)
+        extremes = np.array([info.min, info.max] if info else [np.nan, np.inf, -np.inf]).astype(array.dtype)
+        chosen = extremes[self.arrays.integers(0, len(extremes), shape)]
+        return np.where(self.arrays.random(shape) < 0.1, chosen, array)
 
     # Nests
 
@@ -136,8 +149,10 @@ class _Writer(Expressions):
 
     def whole(self, view: Array) -> list[Block]:
         """The view and perhaps some more around it."""
-        margins = [(self.pick([0, 0, 0, 1, 3]), self.pick([0, 0, 0, 1, 3])) for _ in view.shape]
-        return [Block(f"{-a}", a + n + b, True) for n, (a, b) in zip(view.shape, margins, strict=True)]
+        margins = [(self.pick([0, 0, 0, 0, 1, 2]), self.pick([0, 0, 0, 1, 3])) for _ in view.shape]
+        return [
+            Block(f"{-a}", a + n + b, a + b == 0, True) for n, (a, b) in zip(view.shape, margins, strict=True)
+        ]
 
     def split(self, blocks: list[Block], indices: list[Index]) -> list[Block]:
         """One program's share: every index divides one dimension. The first to do so may leave the view."""
@@ -149,7 +164,8 @@ class _Writer(Expressions):
             if block.is_whole and self.chance(70):
                 share = -(-block.size // programs)
             place = f"({index.extent - 1} - {index.name})" if self.chance(15) else index.name
-            blocks[dim] = Block(f"{block.base} + {place} * {share}", share)
+            is_inside = block.is_inside and share * programs <= block.size
+            blocks[dim] = Block(f"{block.base} + {place} * {share}", share, is_inside)
         return blocks
 
     def loop_header(self, scope: Scope, carry: str | None) -> tuple[list[Index], bool]:
@@ -206,7 +222,10 @@ class _Writer(Expressions):
         for extent in room:
             fits = [a for a in self.extents if self.extents[a] <= extent and a not in chosen]
             wishes = [a for a in fits if a in wanted]
-            chosen.append(self.pick(wishes if wishes and self.chance(80) else fits))
+            long = [a for a in fits if self.extents[a] > 1]
+            chosen.append(
+                self.pick(next(p for p in (wishes, long, fits) if p and (p is fits or self.chance(80))))
+            )
         return tuple(chosen)
 
     def inside(self, scope: Scope, blocks: list[Block], axes: Axes | None) -> str:
@@ -229,15 +248,17 @@ class _Writer(Expressions):
         return ", ".join(starts)
 
     def anywhere(self, scope: Scope, extent: int, length: int) -> tuple[str, bool]:
-        """A start for a tile in a dimension of `length`, and whether the tile is surely inside."""
-        start = self.pick([0, 0, 0, 1, 2, -1, -2, length - extent, length])
-        terms, low, high = [str(start)], start, start
-        for index in scope.indices:
-            if self.chance(45):
-                stride = self.pick([max(extent, 1), 1, 2, extent + 1, -1, -extent])
-                terms.append(f"{index.name} * {stride}")
-                end = stride * max(index.extent - 1, 0)
-                low, high = low + min(0, end), high + max(0, end)
+        """A start for a tile in a dimension of `length`, and whether the tile is surely inside.
+
+        Often it follows a block that the program stores to."""
+        if scope.blocks and self.chance(35):
+            block = self.pick(b for blocks in scope.blocks.values() for b in blocks)
+            steps = [f" + {i.name} * {extent}" for i in scope.indices if i.is_step and self.chance(40)]
+            return f"{block.base} + {self.pick([0, 0, 0, 1, -1, 2])}{''.join(steps)}", False
+        for _ in range(6):
+            terms, low, high = self.affine(scope, extent, length)
+            if low > -2 and high + extent < length + 3:
+                break
         is_affine = not self.chance(20)
         if not is_affine:
             options = [f"entry(I, {self.number(0, 7)})", "n"]
@@ -246,20 +267,32 @@ class _Writer(Expressions):
             terms.append(self.pick(options + self.scalars(scope)))
         return " + ".join(terms), is_affine and low >= 0 and high + extent <= length
 
+    def affine(self, scope: Scope, extent: int, length: int) -> tuple[list[str], int, int]:
+        """The terms of a sum of multiples of the indices, its least and its greatest value."""
+        low = high = self.pick([0, 0, 0, 1, 2, -1, -2, length - extent, length])
+        terms = [str(low)]
+        for index in scope.indices:
+            if self.chance(45):
+                stride = self.pick([extent, extent, 1, 2, extent + 1, -1, -extent])
+                terms.append(f"{index.name} * {stride}")
+                end = stride * max(index.extent - 1, 0)
+                low, high = low + min(0, end), high + max(0, end)
+        return terms, low, high
+
     def scalars(self, scope: Scope) -> list[str]:
         return [v.name for v in scope.values if not v.axes and v.dtype == "int32"]
 
-    def load(self, scope: Scope, axes: Axes, dtype: str) -> Value | None:
+    def load(self, scope: Scope, axes: Axes, dtype: str) -> Value:
         """A view that the nest writes is read inside the program's own block, others anywhere."""
-        free = [v for v in self.views if v.name not in self.written]
-        views = [v for v in self.views if v.dtype == dtype and (v in free or v.name in scope.blocks)]
-        if not views:
-            return None
-        view = self.pick(views)
+        views = [v for v in self.views if v.name not in self.written or v.name in scope.blocks]
+        alike = [v for v in views if v.dtype == dtype]
+        view = self.pick(alike if alike and self.chance(60) else views)
+        dtype = view.dtype
         blocks = scope.blocks.get(view.name)
-        chosen = self.tile_axes([block.size for block in blocks] if blocks else [8] * len(view.shape), axes)
+        room = [block.size for block in blocks] if blocks else [extent + 2 for extent in view.shape]
+        chosen = self.tile_axes(room, axes)
         if blocks:
-            origin, is_inside = self.inside(scope, blocks, chosen), False
+            origin, is_inside = self.inside(scope, blocks, chosen), all(block.is_inside for block in blocks)
         else:
             places = zip(chosen, view.shape, strict=True)
             starts = [self.anywhere(scope, self.extents[axis], length) for axis, length in places]
@@ -277,15 +310,17 @@ class _Writer(Expressions):
     def store(self, scope: Scope) -> None:
         view = self.pick(v for v in self.views if v.name in scope.blocks)
         blocks = scope.blocks[view.name]
-        if self.chance(40) and max(block.size for block in blocks) <= 8:
+        if self.chance(60) and max(block.size for block in blocks) <= 8:
             chosen = tuple(self.axis(block.size) for block in blocks)
         else:
             chosen = self.tile_axes([block.size for block in blocks], ())
-        narrow = {"float32": "bfloat16", "int32": "int8"} if self.chance(10) else {}
-        value = self.expression(scope, chosen, narrow.get(view.dtype, view.dtype), self.number(1, 3))
+        narrow = {"float32": "bfloat16", "int32": "int8"}
+        dtype = narrow[view.dtype] if view.dtype in narrow and self.chance(10) else view.dtype
+        value = self.expression(scope, chosen, dtype, self.number(1, 3))
         value = self.tame(value, STORED_BOUND)
         origin = self.inside(scope, blocks, chosen)
-        self.emit(f"{view.name}(tj.coord({origin}), {self.shape(chosen)}).store({value.name})")
+        bounds = ", tj.Bounds.ASSUME" if all(block.is_inside for block in blocks) and self.chance(50) else ""
+        self.emit(f"{view.name}(tj.coord({origin}), {self.shape(chosen)}{bounds}).store({value.name})")
 
     def store_element(self, scope: Scope) -> None:
         view = self.pick(v for v in self.views if v.name in scope.blocks)
@@ -293,15 +328,3 @@ class _Writer(Expressions):
         where = f", where={self.expression(scope, (), 'bool', 1).name}" if self.chance(50) else ""
         origin = self.inside(scope, scope.blocks[view.name], None)
         self.emit(f"tj.lowlevel.store({view.name}, {value.name}, {origin}{where})")
-
-
-def _random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, special: bool) -> np.ndarray:
-    """Small integers; some `special` floats are NaN or infinite, and integers the least or greatest."""
-    if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
-    array = rng.integers(0 if dtype == "uint8" else -3, 4, shape).astype(getattr(jnp, dtype))
-    if not special:
-        return array
-    info = None if dtype in FLOATS else np.iinfo(dtype)
-    extremes = np.array([info.min, info.max] if info else [np.nan, np.inf, -np.inf]).astype(array.dtype)
-    return np.where(rng.random(shape) < 0.15, extremes[rng.integers(0, len(extremes), shape)], array)
