@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from types import CodeType
 
+from typing import Any
+
 import jax
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -81,15 +83,19 @@ def assigned_name() -> str | None:
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_LANGUAGE):
         frame = frame.f_back
-    after = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE")
+    after = (
+        i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti and i.opname != "CACHE"
+    )
     instruction = next(after, None)
-    if instruction is None or not instruction.opname.startswith(("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL")):
+    if instruction is None or not instruction.opname.startswith(
+        ("STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL")
+    ):
         return None
     name = instruction.argval  # a pair where the bytecode joins a store and a load
     return name if isinstance(name, str) else name[0]
 
 
-def structure(tree: jax.tree_util.PyTreeDef) -> str:
+def structure(tree: Any) -> str:
     """A pytree's structure as a message shows it: `(*, *)` for a pair."""
     return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
@@ -32,21 +33,22 @@ def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **pa
 
 
 def _kernel_jvp(primals: Any, tangents: Any, *, gradient: Any, **params: Any) -> Any:
-    if gradient is None:
-        out, saved = run_kernel(primals, gradient=None, **params), []
+    if gradient is None or gradient.forward is None:
+        out, saved = run_kernel(primals, gradient=gradient, **params), None
     else:
         out, saved = gradient.forward(primals)
+    kept = jax.tree.leaves(saved)
     active = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
     smooth = tuple(i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating))
     zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
     if not active or not smooth:
         return out, zeros
     program = compiled(params["program"], params["options"], differentiable=True)
-    avals = tuple(_abstract(x) for x in saved)
+    avals = tuple(_abstract(x) for x in kept)
     closed = _pushforward(program, avals, active, smooth)
-    operands = [*primals, *saved, *(tangents[i] for i in active)]
+    operands = [*primals, *kept, *(tangents[i] for i in active)]
     linear = tuple(range(len(operands) - len(active), len(operands)))
-    backward = None if gradient is None else gradient.backward(primals, out, active, smooth)
+    backward = None if gradient is None else gradient.backward(saved, len(out), active, smooth)
     moved = run_derivative(operands, closed=closed, linear=linear, backward=backward)
     return out, _place(zeros, smooth, moved)
 
@@ -86,11 +88,11 @@ def _derivative_transpose(
 ) -> Any:
     unknown = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
     known = [x for i, x in enumerate(operands) if i not in unknown]
-    cotangents = [ad.instantiate_zeros(ct) for ct in cotangents]
+    moved: list[Any] = [None]
     if backward is not None and unknown == linear:
-        moved = backward.fn(known, cotangents)
-    else:
-        back = [*known, *cotangents]
+        moved = backward.fn(known, [None if isinstance(ct, ad.Zero) else ct for ct in cotangents])
+    if any(ct is None for ct in moved):  # no rule, or not for all that is asked for
+        back = [*known, *map(ad.instantiate_zeros, cotangents)]
         moved = run_derivative(
             back, closed=_pullback(closed, unknown), linear=tuple(range(len(known), len(back)))
         )

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.core
 from jax.interpreters import mlir
 
 from .. import _compat

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 from .._errors import AxisError, DtypeError, ShapeError
@@ -94,8 +95,10 @@ def as_shape(value: Any, what: str) -> Shape:
         return value
     if isinstance(value, (tuple, list)):
         return shape(*value)
-    if isinstance(value, (Axis, int, np.integer)):
+    if isinstance(value, Axis):
         return shape(value)
+    if isinstance(value, (int, np.integer)):
+        return shape(int(value))
     raise ShapeError(f"{what}: expected tilejax.shape(...), got {type(value).__name__} {value!r}")
 
 
@@ -154,7 +157,7 @@ def as_index(value: Any, what: str) -> Any:
     if dtype is None or not jax.numpy.issubdtype(dtype, np.integer):
         raise DtypeError(f"{what}: expected an integer, got {dtype or type(value).__name__} {_describe(value)}")
     if rank != 0:
-        raise ShapeError(f"{what}: expected a scalar, got an array of shape {value.shape}")
+        raise ShapeError(f"{what}: expected a scalar, got an array of shape {np.shape(value)}")
     if dtype == np.int32:
         return value
     info = jax.numpy.iinfo(dtype)

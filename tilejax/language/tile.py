@@ -210,7 +210,7 @@ def as_tile(value: Any, what: str) -> Tile:
                 value = value[()]
             return Tile(value if isinstance(value, jax.Array) else _scalar(value, what))
         raise TileTypeError(
-            f"{what}: got an array of shape {value.shape}; tiles combine with tiles and scalars. "
+            f"{what}: got an array of shape {np.shape(value)}; tiles combine with tiles and scalars. "
             "Make a view of it with tilejax.view(array) and load a tile"
         )
     from .view import MemoryRef, TensorView

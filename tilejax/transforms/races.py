@@ -125,7 +125,8 @@ class _Walk:
 
 def _form(var: Any, forms: dict[Any, Affine]) -> Affine | None:
     if isinstance(var, Literal):
-        return Affine(int(var.val)) if var.aval.dtype == np.int32 and not var.aval.shape else None
+        aval: Any = var.aval
+        return Affine(int(var.val)) if aval.dtype == np.int32 and not aval.shape else None
     return forms.get(var)
 
 

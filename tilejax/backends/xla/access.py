@@ -8,6 +8,7 @@ leave the view are padded, or written through a mask.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -209,7 +210,7 @@ def _taps(plan: Plan, starts: list[Val], shape: tuple[int, ...], indexed: list[i
     for d in indexed:
         form = starts[d].affine
         strided = strided_atoms(form.coefs) if form is not None and form.base is None else None
-        if strided is None or set(used) & set(strided[0]):
+        if form is None or strided is None or set(used) & set(strided[0]):
             return None
         atoms, stride = strided
         used.extend(atoms)
@@ -240,10 +241,9 @@ def _is_static_zero(fill: Any) -> bool:
 
 def _take(array: Any, where: tuple[Any, ...], fill: Any) -> Any:
     """Elements at `where` (along the leading dimensions), `fill` outside."""
-    inside = None
-    for k, index in enumerate(where):
-        ok = index < np.int32(array.shape[k])
-        inside = ok if inside is None else inside & ok
+    inside = functools.reduce(
+        lax.bitwise_and, [i < np.int32(n) for i, n in zip(where, array.shape, strict=False)]
+    )
     taken = array.at[where].get(mode="clip")
     mask = lax.broadcast_in_dim(inside, taken.shape, tuple(range(inside.ndim)))
     return lax.select(mask, taken, lax.full(taken.shape, fill, array.dtype))
@@ -307,10 +307,9 @@ def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
         return block
     if masks:
         old = lax.dynamic_slice(array, starts, block.shape)
-        mask = None
-        for dim, m in masks:
-            m = lax.broadcast_in_dim(m, block.shape, (dim,))
-            mask = m if mask is None else mask & m
+        mask = functools.reduce(
+            lax.bitwise_and, [lax.broadcast_in_dim(m, block.shape, (dim,)) for dim, m in masks]
+        )
         block = lax.select(mask, block, old)
     return lax.dynamic_update_slice(array, block, starts)
 

@@ -58,9 +58,10 @@ class _Evaluator:
         return [self.read(env, v) for v in jaxpr.outvars]
 
     def read(self, env: dict[Any, Val], var: Any) -> Val:
-        return (
-            constant(var.val, var.aval.dtype, tuple(var.aval.shape)) if isinstance(var, Literal) else env[var]
-        )
+        if not isinstance(var, Literal):
+            return env[var]
+        aval: Any = var.aval
+        return constant(var.val, aval.dtype, tuple(aval.shape))
 
     def equation(self, eqn: Any, env: dict[Any, Val]) -> None:
         out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
@@ -69,7 +70,7 @@ class _Evaluator:
     def apply(self, eqn: Any, vals: list[Val]) -> list[Val]:
         name, params, plan = eqn.primitive.name, eqn.params, self.plan
         if name in elementwise.ELEMENTWISE:
-            aval = eqn.outvars[0].aval
+            aval: Any = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
         if name not in _TAKES_STACKS:
             vals = [stack.unstack(plan, v) for v in vals]
@@ -186,9 +187,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
             )
             if folded is not None:
                 return folded
-    masked = ev.plan.differentiable and any(
-        b.array is not None or b.entries() or b.affine.base is not None for b in bounds
-    )
+    masked = ev.plan.differentiable and any(b.affine is None or not b.affine.is_constant for b in bounds)
     if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
         raise ev.plan.demote(dependent)
     lo, hi = (0, count) if masked else _range(bounds, count)
@@ -215,7 +214,8 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         return [*(to_dense(ev.plan, v) for v in out[:num_views]), *state]
 
     start = [*arrays, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
-    out = lax.fori_loop(*(np.int32(n) if isinstance(n, int) else n for n in (lo, hi)), trip, start)
+    first, last = (np.int32(n) if isinstance(n, int) else n for n in (lo, hi))
+    out = lax.fori_loop(first, last, trip, start)
     state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, out[num_views:], layouts, strict=True)]
     return [*(dense(a) for a in out[:num_views]), *state]
 

@@ -106,7 +106,7 @@ def _sliced(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill:
             array = slice_dim(array, dim, start + low, last + low + 1)
         else:
             array = lax.slice_in_dim(array, start + low, last + low + 1, stride, dim)
-        if count == 1:
+        if target is None or count == 1:
             array = lax.squeeze(array, (dim,))
             groups.pop(dim)
         else:
@@ -120,7 +120,7 @@ def _gathered(plan: Plan, tile: Val, where, shape: tuple[int, ...], fallback: Va
     involved = list(dict.fromkeys([e for c in coords.values() for e in c.entries()] + fallback.atoms()))
     # Dimensions of the tile that a coordinate varies along are indexed too, by their own place.
     tile = split_entries(plan, tile, [*tile.entries(), *(d for d in indexed if tile.shape[d] != 1)])
-    result_entry = [
+    result_entry: list[Any] = [
         where[g[0]] if isinstance(g[0], int) and g[0] not in indexed else g[0] for g in tile.groups
     ]
     lead: list[int] = []
@@ -131,7 +131,7 @@ def _gathered(plan: Plan, tile: Val, where, shape: tuple[int, ...], fallback: Va
     lengths = [plan.length(g, shape) for g in groups]
     index, inside = [], None
     for dim in lead:
-        entry = tile.groups[dim][0]
+        entry: Any = tile.groups[dim][0]
         if entry in indexed:
             index.append(regroup(plan, coords[entry], groups))
         else:
