@@ -94,8 +94,8 @@ class _Walk:
         for var, outer in zip(rest, operands, strict=True):
             if (form := _form(outer, forms)) is not None:
                 forms[var] = form
-            if not isinstance(outer, Literal):
-                roots[var] = roots.get(outer, outer)
+            # Outside all nests a view and its `update` may still be one variable, so a slot is its own root.
+            roots[var] = var if isinstance(outer, Literal) else roots.get(outer, var)
         self.walk(body, forms, roots, certain)
         return indices
 
@@ -107,14 +107,16 @@ class _Walk:
         known = {k: v for k, v in forms.items() if k not in operands[held:]}  # a carried scalar changes
         self._enter(eqn, operands, known, roots, certain)
         for out, view in zip(eqn.outvars, operands[held - p["num_views"] : held], strict=False):
-            roots[out] = roots.get(view, view)
+            if view in roots:
+                roots[out] = roots[view]
 
     def _parallel(self, eqn: Any, forms: dict[Any, Affine], roots: dict[Any, Any], certain: bool) -> None:
         inner = _Walk(self.extents)
         indices = inner._enter(eqn, eqn.invars, dict(forms), roots, True)
         p = eqn.params
         for out, view in zip(eqn.outvars, eqn.invars[len(eqn.invars) - p["num_views"] :], strict=True):
-            roots[out] = roots.get(view, view)
+            if view in roots:
+                roots[out] = roots[view]
         if 0 not in p["extents"]:
             for axis, extent in enumerate(p["extents"]):
                 if extent > 1:
