@@ -36,7 +36,7 @@ class Kernel:
         return namespace["kernel"]
 
     def __repr__(self) -> str:
-        arrays = [f"{a.dtype}{list(a.shape)} {a.tolist()}" for a in (*self.args, *self.captured.values())]
+        arrays = [f"{a.dtype}{list(a.shape)}" + (f" {a.tolist()}" if a.size < 40 else "") for a in self.args]
         return "\n".join(["", self.source, *arrays])
 
 

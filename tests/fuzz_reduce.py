@@ -31,3 +31,6 @@ def _smaller(kernel: Kernel) -> Iterator[Kernel]:
             if operand != text:
                 simpler = f"{name} = {operand}"
                 yield replace(kernel, source="\n".join([*lines[:i], simpler, *lines[i + 1 :]]))
+            else:
+                rest = [re.sub(rf"\b{name.strip()}\b", operand, later) for later in lines[i + 1 :]]
+                yield replace(kernel, source="\n".join([*lines[:i], *rest]))
