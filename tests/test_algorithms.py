@@ -67,7 +67,7 @@ def test_game_of_life_over_several_nests():
         rows, cols = tj.axis("rows", 7), tj.axis("cols", 9)
         fy, fx = tj.axis("fy", 3), tj.axis("fx", 3)
         now = x
-        for _ in range(3):
+        for _generation in range(3):
             then = tj.output_like(x)
 
             @tj.parallel(rows, cols)

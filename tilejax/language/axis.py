@@ -16,7 +16,7 @@ from .._errors import AxisError, DtypeError, ShapeError
 class Axis:
     """A named extent. Two axes are the same only if they are the same object; the name is for messages."""
 
-    __slots__ = ("name", "extent")
+    __slots__ = ("extent", "name")
 
     def __init__(self, name: str, extent: int):
         if not isinstance(name, str):
@@ -148,14 +148,18 @@ def as_index(value: Any, what: str) -> Any:
 
     if isinstance(value, Tile):
         if value.shape:
-            raise ShapeError(f"{what}: expected a scalar, got a tile of {value.axes}; reshape it to tilejax.shape()")
+            raise ShapeError(
+                f"{what}: expected a scalar, got a tile of {value.axes}; reshape it to tilejax.shape()"
+            )
         value = value.value
     check_open(value, what)
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
         return int(min(max(int(value), INT32.min), INT32.max))
     dtype, rank = getattr(value, "dtype", None), getattr(value, "ndim", None)
     if dtype is None or not jax.numpy.issubdtype(dtype, np.integer):
-        raise DtypeError(f"{what}: expected an integer, got {dtype or type(value).__name__} {_describe(value)}")
+        raise DtypeError(
+            f"{what}: expected an integer, got {dtype or type(value).__name__} {_describe(value)}"
+        )
     if rank != 0:
         raise ShapeError(f"{what}: expected a scalar, got an array of shape {np.shape(value)}")
     if dtype == np.int32:
@@ -175,10 +179,15 @@ def _describe(value: Any) -> str:
 def coord(*starts: Any) -> Coord:
     """The origin of a tile: ints or integer scalars, one for each dimension of the view.
 
-    They may be negative or past the end: `Bounds` says what happens there. In the function of `reindex` they may be tiles.
-    Raises `DtypeError` for a start that is not an integer, `ScopeError` for an index whose nest has closed."""
+    They may be negative or past the end: `Bounds` says what happens there. In the function of `reindex`
+    they may be tiles. Raises `DtypeError` for a start that is not an integer, `ScopeError` for an index
+    whose nest has closed.
+    """
     from .tile import Tile
 
     return Coord(
-        tuple(s if isinstance(s, Tile) and s.ndim else as_index(s, f"coord: entry {i}") for i, s in enumerate(starts))
+        tuple(
+            s if isinstance(s, Tile) and s.ndim else as_index(s, f"coord: entry {i}")
+            for i, s in enumerate(starts)
+        )
     )

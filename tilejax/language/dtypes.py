@@ -12,12 +12,16 @@ from .._errors import DtypeError
 
 
 def as_dtype(dtype: Any, what: str) -> np.dtype:
-    """`dtype` as JAX has it (without x64, 64 bits become 32); `DtypeError` unless it is bool, an integer or a float."""
+    """`dtype` as JAX has it (without x64, 64 bits become 32); `DtypeError` unless it is bool, an integer
+    or a float.
+    """
     try:
         target = jax.dtypes.canonicalize_dtype(dtype)
     except TypeError:
         raise DtypeError(f"{what}: {dtype!r} is not a dtype") from None
-    if jnp.issubdtype(target, np.complexfloating) or not (jnp.issubdtype(target, np.number) or target == np.bool_):
+    if jnp.issubdtype(target, np.complexfloating) or not (
+        jnp.issubdtype(target, np.number) or target == np.bool_
+    ):
         raise DtypeError(f"{what}: {target} is not supported; dtypes are bool, integers and floats")
     return target
 

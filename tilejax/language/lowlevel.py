@@ -16,7 +16,9 @@ from .view import TensorView
 
 
 def load(view: TensorView, *indices: Any, where: Any = True, fallback: Scalar = 0) -> Tile:
-    """The element at `indices` (one integer scalar a dimension) as a rank-0 tile; `fallback` outside the view or where `where` is false."""
+    """The element at `indices` (one integer scalar a dimension) as a rank-0 tile; `fallback` outside the
+    view or where `where` is false.
+    """
     origin, shape = _place(view, indices, where, "lowlevel.load")
     return reshape(view(origin, shape).load(fallback), Shape())
 
@@ -46,5 +48,3 @@ def _scalar(value: Any, what: str) -> Tile:
     if tile.ndim:
         raise ShapeError(f"{what} must be a scalar, got a tile of {tile.axes}")
     return tile
-
-

@@ -22,7 +22,9 @@ _MAX_CARRY_TRACES = 4  # a weak leaf can change its type once per level: int, fl
 class Nest:
     """The domain of a nest while its body is traced: gives indices, opens nests inside."""
 
-    def __init__(self, frame: trace.Frame, axes: Shape, indices: Sequence[Any], parent: Nest | None, scope: Scope):
+    def __init__(
+        self, frame: trace.Frame, axes: Shape, indices: Sequence[Any], parent: Nest | None, scope: Scope
+    ):
         self._frame, self._axes, self._parent, self._scope = frame, axes, parent, scope
         self._indices = tuple(indices)
         frame.nest = self
@@ -31,14 +33,21 @@ class Nest:
         return str(self._frame)
 
     def index(self, axis: Axis | None = None) -> Any:
-        """The int32 index along `axis`, of this nest or one around it; without an axis, that of a domain of rank one."""
+        """The int32 index along `axis`, of this nest or one around it; without an axis, that of a domain
+        of rank one.
+        """
         self._check_open("index")
         if axis is None:
             if len(self._axes) != 1:
-                raise AxisError(f"index() is for a nest of one axis, but {self} has {len(self._axes)}: name one")
+                raise AxisError(
+                    f"index() is for a nest of one axis, but {self} has {len(self._axes)}: name one"
+                )
             return self._indices[0]
         if not isinstance(axis, Axis):
-            raise AxisError(f"index: {axis!r} is not an axis; positional axes have no name, so make the nest over tilejax.axis(...)")
+            raise AxisError(
+                f"index: {axis!r} is not an axis; positional axes have no name, so make the nest over "
+                "tilejax.axis(...)"
+            )
         nest: Nest | None = self
         while nest is not None:
             for own, index in zip(nest._axes, nest._indices, strict=True):
@@ -47,7 +56,9 @@ class Nest:
             nest = nest._parent
         raise AxisError(f"index: neither {self} nor a nest around it has axis {axis!r}")
 
-    def parallel(self, *axes: Any, scope: Scope = Scope.AUTOMATIC) -> Callable[[Callable[[Nest], None]], None]:
+    def parallel(
+        self, *axes: Any, scope: Scope = Scope.AUTOMATIC
+    ) -> Callable[[Callable[[Nest], None]], None]:
         """Independent sub-programs of this program; see `tilejax.parallel`."""
         self._check_innermost("parallel")
         if not isinstance(scope, Scope):
@@ -58,22 +69,38 @@ class Nest:
                 raise _scope_widens(scope, self._scope)
         return _parallel(axes, scope, self)
 
-    def serial(self, *axes: Any, carry: Any = None, start: Any = 0, stop: Any = None) -> Callable[[Callable[..., Any]], Any]:
-        """A loop in order over `axes`: the decorated `body(step)` or `body(step, carry) -> carry` becomes the final carry.
+    def serial(
+        self, *axes: Any, carry: Any = None, start: Any = 0, stop: Any = None
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """A loop in order over `axes`: the decorated `body(step)` or `body(step, carry) -> carry`
+        becomes the final carry.
 
-        `carry` is a pytree of tiles and scalars that keeps its axes, shapes and dtypes (`CarryError` else). For one axis, `start` and `stop` (ints or traced scalars)
-        restrict the loop, clipped to the axis. Zero trips give the initial carry."""
+        `carry` is a pytree of tiles and scalars that keeps its axes, shapes and dtypes (`CarryError`
+        else). For one axis, `start` and `stop` (ints or traced scalars) restrict the loop, clipped to
+        the axis. Zero trips give the initial carry.
+        """
         self._check_innermost("serial")
         return _loop("serial", axes, carry, start, stop, self, {})
 
     def pipeline(
-        self, *axes: Any, carry: Any = None, window: int = 0, interval: int = 1, start: Any = 0, stop: Any = None
+        self,
+        *axes: Any,
+        carry: Any = None,
+        window: int = 0,
+        interval: int = 1,
+        start: Any = 0,
+        stop: Any = None,
     ) -> Callable[[Callable[..., Any]], Any]:
-        """As `serial`, but steps may overlap and a float `carry + f(step)` or `mma` may be reassociated; nothing else that a user can see changes.
+        """As `serial`, but steps may overlap and a float `carry + f(step)` or `mma` may be reassociated;
+        nothing else that a user can see changes.
 
-        `window` (0: the compiler's choice, 1: no overlap) and `interval` (>= 1) are hints."""
+        `window` (0: the compiler's choice, 1: no overlap) and `interval` (>= 1) are hints.
+        """
         self._check_innermost("pipeline")
-        window, interval = check_extent(window, "pipeline: window"), check_extent(interval, "pipeline: interval")
+        window, interval = (
+            check_extent(window, "pipeline: window"),
+            check_extent(interval, "pipeline: interval"),
+        )
         if interval == 0:
             raise ShapeError("pipeline: interval must be >= 1, got 0")
         return _loop("pipeline", axes, carry, start, stop, self, {"window": window, "interval": interval})
@@ -106,9 +133,12 @@ def innermost() -> Nest | None:
 
 
 def parallel(*axes: Any, scope: Scope = Scope.AUTOMATIC) -> Callable[[Callable[[Nest], None]], None]:
-    """Decorates `body(nest)`: runs it once for every point of `axes` (axes, ints or a `shape`), independently.
+    """Decorates `body(nest)`: runs it once for every point of `axes` (axes, ints or a `shape`),
+    independently.
 
-    No two programs may touch the same element of a view if one of them stores it. Several nests in a kernel run one after another."""
+    No two programs may touch the same element of a view if one of them stores it. Several nests in a
+    kernel run one after another.
+    """
     here = trace.current("parallel")
     if here.kind != "kernel":
         raise ScopeError(f"tilejax.parallel inside {here}: use the nest's own parallel(...)")
@@ -118,7 +148,9 @@ def parallel(*axes: Any, scope: Scope = Scope.AUTOMATIC) -> Callable[[Callable[[
 
 
 def _scope_widens(inner: Scope, outer: Scope) -> ScopeError:
-    return ScopeError(f"parallel: scope {inner.name} inside {outer.name} widens it; nested scopes may only narrow")
+    return ScopeError(
+        f"parallel: scope {inner.name} inside {outer.name} widens it; nested scopes may only narrow"
+    )
 
 
 def _domain(axes: tuple[Any, ...], what: str) -> Shape:
@@ -142,7 +174,9 @@ def _names(domain: Shape) -> tuple[str, ...]:
     return tuple(a.name if isinstance(a, Axis) else f"axis{i}" for i, a in enumerate(domain))
 
 
-def _parallel(axes: tuple[Any, ...], scope: Scope, parent: Nest | None) -> Callable[[Callable[[Nest], None]], None]:
+def _parallel(
+    axes: tuple[Any, ...], scope: Scope, parent: Nest | None
+) -> Callable[[Callable[[Nest], None]], None]:
     domain = _domain(axes, "parallel")
     label = _label("parallel", domain)
 
@@ -152,7 +186,9 @@ def _parallel(axes: tuple[Any, ...], scope: Scope, parent: Nest | None) -> Calla
 
         def run(indices: Sequence[Any], _: Sequence[Any], frame: trace.Frame) -> list[Any]:
             if body(Nest(frame, domain, indices, parent, inner_scope)) is not None:
-                raise ScopeError(f"{label}: the body of a parallel nest returns nothing; its programs store to views")
+                raise ScopeError(
+                    f"{label}: the body of a parallel nest returns nothing; its programs store to views"
+                )
             return []
 
         traced = _trace_body("parallel", label, domain, run, [])
@@ -161,7 +197,9 @@ def _parallel(axes: tuple[Any, ...], scope: Scope, parent: Nest | None) -> Calla
     return decorate
 
 
-def _loop(kind: str, axes: tuple[Any, ...], carry: Any, start: Any, stop: Any, parent: Nest, hints: dict[str, int]) -> Any:
+def _loop(
+    kind: str, axes: tuple[Any, ...], carry: Any, start: Any, stop: Any, parent: Nest, hints: dict[str, int]
+) -> Any:
     domain = _domain(axes, kind)
     label = _label(kind, domain)
     bounds = _bounds(label, domain, start, stop)
@@ -177,7 +215,10 @@ def _loop(kind: str, axes: tuple[Any, ...], carry: Any, start: Any, stop: Any, p
             stages[:] = frame.stages
             if carry is None:
                 if result is not None:
-                    raise CarryError(f"{label}: the body returns a value, but the nest has no carry: give {kind}(..., carry=initial)")
+                    raise CarryError(
+                        f"{label}: the body returns a value, but the nest has no carry: give {kind}(..., "
+                        "carry=initial)"
+                    )
                 return []
             return state.flatten_result(result)
 
@@ -187,7 +228,15 @@ def _loop(kind: str, axes: tuple[Any, ...], carry: Any, start: Any, stop: Any, p
                 break
         primitive = ir.serial_p if kind == "serial" else ir.pipeline_p
         params = {**hints, "stages": tuple(stages)} if kind == "pipeline" else {}
-        out = traced.bind(primitive, bounds, state.initial(), names=_names(domain), extents=domain.extents, num_bounds=len(bounds), **params)
+        out = traced.bind(
+            primitive,
+            bounds,
+            state.initial(),
+            names=_names(domain),
+            extents=domain.extents,
+            num_bounds=len(bounds),
+            **params,
+        )
         return None if carry is None else state.unflatten(out)
 
     return decorate
@@ -217,17 +266,22 @@ class _Carry:
         root = f"carry {name}" if name.isidentifier() and name != "_" else "carry"
         self.names = [f"{root}{jax.tree_util.keystr(path)}" for path, _ in keyed]
         self.leaves = [leaf if isinstance(leaf, Tile) else None for _, leaf in keyed]
-        self.tiles = [as_tile(leaf, f"{label}: {name}") for (_, leaf), name in zip(keyed, self.names, strict=True)]
+        self.tiles = [
+            as_tile(leaf, f"{label}: {name}") for (_, leaf), name in zip(keyed, self.names, strict=True)
+        ]
         self.dtypes: list[Any] = [t.dtype for t in self.tiles]
         self.weak = [t.weak_type for t in self.tiles]
 
     def avals(self) -> list[Any]:
         return [
-            jax.ShapeDtypeStruct(t.shape, d, weak_type=w) for t, d, w in zip(self.tiles, self.dtypes, self.weak, strict=True)
+            jax.ShapeDtypeStruct(t.shape, d, weak_type=w)
+            for t, d, w in zip(self.tiles, self.dtypes, self.weak, strict=True)
         ]
 
     def initial(self) -> list[Any]:
-        return [jax.lax.convert_element_type(t.value, d) for t, d in zip(self.tiles, self.dtypes, strict=True)]
+        return [
+            jax.lax.convert_element_type(t.value, d) for t, d in zip(self.tiles, self.dtypes, strict=True)
+        ]
 
     def unflatten(self, values: Sequence[Any]) -> Any:
         """The carry as the user sees it: tiles where tiles were given, scalars where scalars were."""
@@ -238,26 +292,39 @@ class _Carry:
         leaves, tree = jax.tree.flatten(result)
         if tree != self.tree:
             got = "nothing" if result is None else structure(tree)
-            raise CarryError(f"{self.label}: the body must return the next carry, of the structure {structure(self.tree)}, but returned {got}")
+            raise CarryError(
+                f"{self.label}: the body must return the next carry, of the structure "
+                f"{structure(self.tree)}, but returned {got}"
+            )
         out = []
-        for leaf, was, name, dtype, weak in zip(leaves, self.tiles, self.names, self.dtypes, self.weak, strict=True):
+        for leaf, was, name, dtype, weak in zip(
+            leaves, self.tiles, self.names, self.dtypes, self.weak, strict=True
+        ):
             tile = as_tile(leaf, f"{self.label}: {name}")
             value = tile.value
             if tile.axes != was.axes:
                 if tile.ndim or not tile.weak_type:
-                    raise CarryError(f"{self.label}: {name} must keep its axes {was.axes}, but the body returned {tile.axes}")
+                    raise CarryError(
+                        f"{self.label}: {name} must keep its axes {was.axes}, but the body returned "
+                        f"{tile.axes}"
+                    )
                 value = jax.lax.broadcast(value, was.shape)
             if not weak:
-                if tile.dtype != dtype and not (tile.weak_type and jax.dtypes.result_type(tile.value, dtype) == dtype):
+                if tile.dtype != dtype and not (
+                    tile.weak_type and jax.dtypes.result_type(tile.value, dtype) == dtype
+                ):
                     raise CarryError(
-                        f"{self.label}: {name} must keep its dtype {dtype}, but the body returned {tile.dtype}; use astype({dtype})"
+                        f"{self.label}: {name} must keep its dtype {dtype}, but the body returned "
+                        f"{tile.dtype}; use astype({dtype})"
                     )
                 value = jax.lax.convert_element_type(value, dtype)
             out.append(value)
         return out
 
     def adopt(self, avals: Sequence[Any]) -> bool:
-        """Takes for weak leaves the types that the body gave; whether any changed, so that the body must be traced again."""
+        """Takes for weak leaves the types that the body gave; whether any changed, so that the body must
+        be traced again.
+        """
         changed = False
         for i, aval in enumerate(avals):
             if self.weak[i] and (aval.dtype != self.dtypes[i] or not aval.weak_type):
@@ -285,14 +352,24 @@ class _Traced:
         """Emits the nest, binds the new versions of the views that it wrote, returns the final carry."""
         loop = {} if primitive is ir.parallel_p else {"num_carry": self.num_carry}
         out = primitive.bind(
-            *bounds, *self.consts, *self.before, *carry, **params, **loop, num_views=len(self.written), body=self.body, loc=trace.here()
+            *bounds,
+            *self.consts,
+            *self.before,
+            *carry,
+            **params,
+            **loop,
+            num_views=len(self.written),
+            body=self.body,
+            loc=trace.here(),
         )
         for view, new in zip(self.written, out[: len(self.written)], strict=True):
             trace.bind_version(view, new)
         return out[len(self.written) :]
 
 
-def _trace_body(kind: str, label: str, domain: Shape, run: Callable[..., list[Any]], carry: list[Any]) -> _Traced:
+def _trace_body(
+    kind: str, label: str, domain: Shape, run: Callable[..., list[Any]], carry: list[Any]
+) -> _Traced:
     written: list[Any] = []
 
     def body(*values: Any) -> list[Any]:

@@ -17,8 +17,12 @@ from .trace import frame, own
 TileType = tuple[Shape, np.dtype]
 
 
-def trace_function(fn: Callable[..., Sequence[Any]], inputs: Sequence[TileType], label: str) -> tuple[Any, list[Any]]:
-    """`fn`, from tiles of the given types to arrays, as a closed jaxpr `consts, inputs -> outputs`, and the consts."""
+def trace_function(
+    fn: Callable[..., Sequence[Any]], inputs: Sequence[TileType], label: str
+) -> tuple[Any, list[Any]]:
+    """`fn`, from tiles of the given types to arrays, as a closed jaxpr `consts, inputs -> outputs`, and
+    the consts.
+    """
 
     def body(*values: Any) -> Sequence[Any]:
         with frame("function", label) as inner:
@@ -30,12 +34,16 @@ def trace_function(fn: Callable[..., Sequence[Any]], inputs: Sequence[TileType],
 
 
 def keep_type(value: Any, axes: Shape, dtype: np.dtype, what: str) -> Any:
-    """The array of `value` if it is a tile of these axes and this dtype, or a weak scalar or tile that takes it; else `CarryError`."""
+    """The array of `value` if it is a tile of these axes and this dtype, or a weak scalar or tile that
+    takes it; else `CarryError`.
+    """
     tile = as_tile(value, what)
     if tile.ndim == 0 and tile.weak_type and jax.numpy.promote_types(tile.dtype, dtype) == dtype:
         return jax.lax.convert_element_type(jax.lax.broadcast(tile.value, axes.extents), dtype)
     if tile.axes != axes:
         raise CarryError(f"{what}: it must keep its axes {axes}, but {tile.axes} came back")
     if tile.dtype != dtype and not (tile.weak_type and jax.dtypes.result_type(tile.value, dtype) == dtype):
-        raise CarryError(f"{what}: it must keep its dtype {dtype}, but {tile.dtype} came back; use astype({dtype})")
+        raise CarryError(
+            f"{what}: it must keep its dtype {dtype}, but {tile.dtype} came back; use astype({dtype})"
+        )
     return jax.lax.convert_element_type(tile.value, dtype)

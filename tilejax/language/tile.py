@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import DtypeError, ScopeError, ShapeError, TileTypeError
-from .axis import Dim, Shape, as_shape, extent_of, labels
+from .axis import Dim, Shape, as_shape, labels
 from .trace import Frame, check_open, current_or_none
 
 Scalar = Any
@@ -60,7 +60,8 @@ class Tile:
 
     def __bool__(self) -> bool:
         raise TileTypeError(
-            f"the truth value of {self!r} is not known while tracing: `if`, `and`, `or` and `not` don't work on tiles. "
+            f"the truth value of {self!r} is not known while tracing: `if`, `and`, `or` and `not` don't "
+            "work on tiles. "
             "Use tilejax.where, and & | ~ for logic"
         )
 
@@ -200,7 +201,8 @@ def as_tile(value: Any, what: str) -> Tile:
     if isinstance(value, Tile):
         if value.frame is not None and value.frame.closed:
             raise ScopeError(
-                f"{what}: a tile defined in {value.frame} ({value!r}) is used after that closed. Carry it out, or store it to a view"
+                f"{what}: a tile defined in {value.frame} ({value!r}) is used after that closed. Carry it "
+                "out, or store it to a view"
             )
         return value
     check_open(value, what)
@@ -216,7 +218,9 @@ def as_tile(value: Any, what: str) -> Tile:
     from .view import MemoryRef, TensorView
 
     if isinstance(value, (TensorView, MemoryRef)):
-        raise TileTypeError(f"{what}: got {value!r}, which is not a value; load a tile from it: A[coord(...), shape(...)]")
+        raise TileTypeError(
+            f"{what}: got {value!r}, which is not a value; load a tile from it: A[coord(...), shape(...)]"
+        )
     raise TileTypeError(f"{what}: expected a tile or a number, got {type(value).__name__}")
 
 
@@ -227,14 +231,18 @@ def _scalar(value: Any, what: str) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         kind = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)  # type: ignore[attr-defined]
         if not kind.min <= value <= kind.max:
-            raise DtypeError(f"{what}: the integer {value} does not fit {kind.dtype}; give it a dtype: tilejax.full(shape(), {value}, dtype)")
+            raise DtypeError(
+                f"{what}: the integer {value} does not fit {kind.dtype}; give it a dtype: "
+                f"tilejax.full(shape(), {value}, dtype)"
+            )
     return jnp.asarray(value)
 
 
 def broadcast_axes(tiles: Sequence[Tile], what: str) -> Shape:
-    """The union of the axes: in the order of the highest-rank tile (the leftmost of equals), then the others
-    in order of appearance. Positional axes are the same if they are as far from the right among the positional ones; they
-    must have one extent, or 1."""
+    """The union of the axes: in the order of the highest-rank tile (the leftmost of equals), then the
+    others in order of appearance. Positional axes are the same if they are as far from the right among
+    the positional ones; they must have one extent, or 1.
+    """
     extents: dict[Any, Dim] = {}
     lead = max(tiles, key=lambda t: t.ndim)
     for tile in [lead, *(t for t in tiles if t is not lead)]:
@@ -243,7 +251,8 @@ def broadcast_axes(tiles: Sequence[Tile], what: str) -> Shape:
             if isinstance(label, int) and known != dim:
                 if known != 1 and dim != 1:
                     raise ShapeError(
-                        f"{what}: positional axis {-1 - label} has extent {known} in {lead.axes} and {dim} in {tile.axes}; "
+                        f"{what}: positional axis {-1 - label} has extent {known} in {lead.axes} and {dim} "
+                        f"in {tile.axes}; "
                         "they must be equal, or one of them 1"
                     )
                 extents[label] = dim if known == 1 else known
@@ -271,8 +280,9 @@ def align(values: Sequence[Any], what: str) -> tuple[Shape, list[Any]]:
 
 
 def place_axes(tile: Tile, target: Any, what: str) -> Any:
-    """The array of `tile` at the shape `target`: its axes by identity, missing ones broadcast; if not all of them are in `target`,
-    all axes by position, rank and extents being equal. Else `ShapeError`."""
+    """The array of `tile` at the shape `target`: its axes by identity, missing ones broadcast; if not
+    all of them are in `target`, all axes by position, rank and extents being equal. Else `ShapeError`.
+    """
     target = as_shape(target, what)
     have = dict(zip(labels(target), target, strict=True))
     own = dict(zip(labels(tile.axes), tile.axes, strict=True))
@@ -281,6 +291,7 @@ def place_axes(tile: Tile, target: Any, what: str) -> Any:
     if tile.shape == target.extents:
         return tile.value
     raise ShapeError(
-        f"{what}: a tile of {tile.axes} does not fit {target}: its axes are not all among them, and rank and extents "
+        f"{what}: a tile of {tile.axes} does not fit {target}: its axes are not all among them, and rank "
+        "and extents "
         f"differ ({tile.shape} against {target.extents}). Use tilejax.reshape, relabel or broadcast_to"
     )

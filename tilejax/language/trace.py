@@ -1,7 +1,9 @@
-"""The stack of frames in which a kernel is being traced: the kernel, its nests, functions given to operations.
+"""The stack of frames in which a kernel is being traced: the kernel, its nests, functions given to
+operations.
 
-A store makes a new version of its view and binds it in the innermost frame. When a nest's frame closes, the
-versions that it bound leave the body as outputs, and the nest's results are bound in the frame around it.
+A store makes a new version of its view and binds it in the innermost frame. When a nest's frame closes,
+the versions that it bound leave the body as outputs, and the nest's results are bound in the frame
+around it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 class Frame:
     """One region of a kernel while it is traced.
 
-    `kind` is "kernel", "parallel", "serial", "pipeline" or "function" (one given to an operation, which must not touch views)."""
+    `kind` is "kernel", "parallel", "serial", "pipeline" or "function" (one given to an operation, which
+    must not touch views).
+    """
 
     def __init__(self, kind: str, label: str, parent: Frame | None):
         self.kind, self.label, self.parent = kind, label, parent
@@ -69,7 +73,9 @@ def frame(kind: str, label: str, *, root: bool = False) -> Iterator[Frame]:
 
 
 _closed: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""JAX's traces of the frames that have closed, and the labels of these: a scalar that outlives its nest is named."""
+"""JAX's traces of the frames that have closed, and the labels of these: a scalar that outlives its nest
+is named.
+"""
 
 
 def own(tracers: Sequence[Any], owner: Frame) -> None:
@@ -91,7 +97,10 @@ def version(view: TensorView) -> Any:
     """The array that `view` holds at this point of the program."""
     here: Frame | None = current(f"load from {view.name}")
     if here and here.kind == "function":
-        raise ScopeError(f"{view.name} is used in {here}: functions given to operations must not touch views. Load it before")
+        raise ScopeError(
+            f"{view.name} is used in {here}: functions given to operations must not touch views. Load it "
+            "before"
+        )
     while here is not None:
         if view in here.versions:
             return here.versions[view]
@@ -102,7 +111,9 @@ def version(view: TensorView) -> Any:
 def bind_version(view: TensorView, array: Any) -> None:
     here = current(f"store to {view.name}")
     if here.kind == "function":
-        raise ScopeError(f"{view.name} is stored to in {here}: functions given to operations must not touch views")
+        raise ScopeError(
+            f"{view.name} is stored to in {here}: functions given to operations must not touch views"
+        )
     here.versions[view] = array
 
 

@@ -9,7 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import BoundsError, DtypeError, ReadOnlyError, ScopeError, ShapeError, TileTypeError, assigned_name
+from .._errors import (
+    BoundsError,
+    DtypeError,
+    ReadOnlyError,
+    ScopeError,
+    ShapeError,
+    TileTypeError,
+    assigned_name,
+)
 from ..ir import primitives as ir
 from ..ir.types import Bounds
 from . import trace
@@ -19,9 +27,11 @@ from .tile import Scalar, Tile, as_tile, place_axes
 
 
 class TensorView:
-    """An array as a kernel sees it: loads read a tile of it, stores (if it is writable) make its next version.
+    """An array as a kernel sees it: loads read a tile of it, stores (if it is writable) make its next
+    version.
 
-    `A(origin, shape)` is a reference to a tile, `A[origin, shape]` loads it."""
+    `A(origin, shape)` is a reference to a tile, `A[origin, shape]` loads it.
+    """
 
     __hash__ = object.__hash__
 
@@ -67,12 +77,15 @@ class TensorView:
         if isinstance(key, tuple) and len(key) in (2, 3) and isinstance(key[0], Coord):
             return MemoryRef(self, *key).load()
         raise TileTypeError(
-            f"{self.name}[{_subscript(key)}]: views are read a tile at a time: {self.name}[tilejax.coord(...), tilejax.shape(...)]. "
+            f"{self.name}[{_subscript(key)}]: views are read a tile at a time: "
+            f"{self.name}[tilejax.coord(...), tilejax.shape(...)]. "
             "For single elements there is tilejax.lowlevel.load"
         )
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise TileTypeError(f"assignment to {self.name}[...] does not store: write {self.name}(origin, shape).store(tile)")
+        raise TileTypeError(
+            f"assignment to {self.name}[...] does not store: write {self.name}(origin, shape).store(tile)"
+        )
 
     def __iter__(self) -> Any:
         raise TileTypeError(f"{self.name} can't be iterated over: views are read a tile at a time")
@@ -81,13 +94,20 @@ class TensorView:
         raise TileTypeError(f"{self.name} is a view: it has no truth value")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TileTypeError(f"{self.name} is a view, not an array: load a tile, and use the functions of tilejax on it")
+        raise TileTypeError(
+            f"{self.name} is a view, not an array: load a tile, and use the functions of tilejax on it"
+        )
 
     def _no_arithmetic(self, *_: Any) -> Any:
-        raise TileTypeError(f"{self!r} is a view, not a value: load a tile first, {self.name}[tilejax.coord(...), tilejax.shape(...)]")
+        raise TileTypeError(
+            f"{self!r} is a view, not a value: load a tile first, {self.name}[tilejax.coord(...), "
+            "tilejax.shape(...)]"
+        )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_arithmetic
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _no_arithmetic
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = (
+        _no_arithmetic
+    )
     __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = __and__ = __or__ = _no_arithmetic
     __array_ufunc__ = None
 
@@ -110,21 +130,28 @@ class MemoryRef:
     def __init__(self, view: TensorView, origin: Coord, shape: Shape, bounds: Bounds = Bounds.ZERO):
         name = view.name
         if not isinstance(origin, Coord):
-            raise TileTypeError(f"{name}(origin, shape): the origin must be tilejax.coord(...), got {origin!r}")
+            raise TileTypeError(
+                f"{name}(origin, shape): the origin must be tilejax.coord(...), got {origin!r}"
+            )
         if not isinstance(shape, Shape):
             raise TileTypeError(f"{name}(origin, shape): the shape must be tilejax.shape(...), got {shape!r}")
         if not isinstance(bounds, Bounds):
-            raise TileTypeError(f"{name}(origin, shape, bounds): bounds must be Bounds.ZERO or Bounds.ASSUME, got {bounds!r}")
+            raise TileTypeError(
+                f"{name}(origin, shape, bounds): bounds must be Bounds.ZERO or Bounds.ASSUME, got {bounds!r}"
+            )
         if len(origin) != view.ndim or len(shape) != view.ndim:
             raise ShapeError(
-                f"{name} has rank {view.ndim} (shape {view.shape}), but the origin {origin!r} has {len(origin)} entries "
+                f"{name} has rank {view.ndim} (shape {view.shape}), but the origin {origin!r} has "
+                f"{len(origin)} entries "
                 f"and {shape!r} has {len(shape)}: a tile has the rank of its view"
             )
         for i, start in enumerate(origin):
             if isinstance(start, Tile):
                 raise ShapeError(
-                    f"{name}: entry {i} of the origin is a tile of {start.axes}, but a tile starts at one place: give a scalar "
-                    "(tilejax.reshape(tile, tilejax.shape()) of one element). tilejax.gather and reindex take tiles of indices"
+                    f"{name}: entry {i} of the origin is a tile of {start.axes}, but a tile starts at one "
+                    "place: give a scalar "
+                    "(tilejax.reshape(tile, tilejax.shape()) of one element). tilejax.gather and reindex "
+                    "take tiles of indices"
                 )
         self.view, self.origin, self.shape, self.bounds = view, origin, shape, bounds
 
@@ -132,7 +159,9 @@ class MemoryRef:
         return f"{self.view.name}({self.origin!r}, {self.shape!r})"
 
     def load(self, fallback: Scalar = 0) -> Tile:
-        """The tile's values now; elements outside the view are `fallback`, which the dtype must hold (else `DtypeError`)."""
+        """The tile's values now; elements outside the view are `fallback`, which the dtype must hold
+        (else `DtypeError`).
+        """
         self._check("load")
         (value,) = ir.load_p.bind(
             trace.version(self.view),
@@ -148,13 +177,17 @@ class MemoryRef:
     def store(self, tile: Tile | Scalar) -> None:
         """Writes the tile; elements outside the view are dropped.
 
-        The tile's axes go by identity, missing ones broadcast; if not all are in the shape, then rank and extents must
-        be the same. Raises `ReadOnlyError` for an input view, `ShapeError`, and `DtypeError` for a dtype that does
-        not widen to the view's."""
+        The tile's axes go by identity, missing ones broadcast; if not all are in the shape, then rank
+        and extents must be the same. Raises `ReadOnlyError` for an input view, `ShapeError`, and
+        `DtypeError` for a dtype that does not widen to the view's.
+        """
         self._check("store")
         view = self.view
         if not view.writable:
-            raise ReadOnlyError(f"{view.name} is read-only: store to a tilejax.output, or to tilejax.update({view.name}) for a changed copy")
+            raise ReadOnlyError(
+                f"{view.name} is read-only: store to a tilejax.output, or to tilejax.update({view.name}) "
+                "for a changed copy"
+            )
         what = f"{view.name}.store"
         value = as_tile(tile, what)
         array = place_axes(value, self.shape, what)
@@ -172,13 +205,18 @@ class MemoryRef:
     def _check(self, what: str) -> None:
         view = self.view
         if trace.current(f"{what} of {view.name}").root is not view.owner:
-            raise ScopeError(f"{what} of {view.name}: the view belongs to another kernel, or to a call that has ended")
+            raise ScopeError(
+                f"{what} of {view.name}: the view belongs to another kernel, or to a call that has ended"
+            )
         if self.bounds is not Bounds.ASSUME:
             return
-        for i, (start, extent, length) in enumerate(zip(self.origin, self.shape.extents, view.shape, strict=True)):
+        for i, (start, extent, length) in enumerate(
+            zip(self.origin, self.shape.extents, view.shape, strict=True)
+        ):
             if isinstance(start, int) and extent and (start < 0 or start + extent > length):
                 raise BoundsError(
-                    f"{what} of {self!r} under Bounds.ASSUME: dimension {i} ({self.shape[i]!r}) covers [{start}, {start + extent}) "
+                    f"{what} of {self!r} under Bounds.ASSUME: dimension {i} ({self.shape[i]!r}) covers "
+                    f"[{start}, {start + extent}) "
                     f"of a view of length {length}. Use Bounds.ZERO, which masks"
                 )
 
@@ -197,7 +235,9 @@ def fill_value(value: Scalar, dtype: np.dtype, what: str) -> Any:
 
 
 def widen(array: Any, tile: Tile, dtype: np.dtype, what: str) -> Any:
-    """`array` as `dtype` if its own widens to that within its kind, or if it is weak and fits the kind; else `DtypeError`."""
+    """`array` as `dtype` if its own widens to that within its kind, or if it is weak and fits the kind;
+    else `DtypeError`.
+    """
     have = tile.dtype
     if have == dtype:
         return array
@@ -207,7 +247,10 @@ def widen(array: Any, tile: Tile, dtype: np.dtype, what: str) -> Any:
     else:
         ok = integers[0] == integers[1] and _promoted(have, dtype) == dtype
     if not ok:
-        raise DtypeError(f"{what}: a {have} value does not go into {dtype} without loss; say astype({dtype}) if that is meant")
+        raise DtypeError(
+            f"{what}: a {have} value does not go into {dtype} without loss; say astype({dtype}) if that is "
+            "meant"
+        )
     return jax.lax.convert_element_type(array, dtype)
 
 
@@ -220,11 +263,16 @@ def _promoted(a: np.dtype, b: np.dtype) -> Any:
 
 
 def output(shape: Any, dtype: Any, *, init: Any = 0) -> TensorView:
-    """A new writable view. Elements that no program stores hold `init`: a scalar, or an array of that shape.
+    """A new writable view. Elements that no program stores hold `init`: a scalar, or an array of that
+    shape.
 
-    Made outside nests (`ScopeError` inside). Returned, it is a result of the kernel; else it is scratch between its nests."""
+    Made outside nests (`ScopeError` inside). Returned, it is a result of the kernel; else it is scratch
+    between its nests.
+    """
     _outside_nests("output")
-    dims = shape.extents if isinstance(shape, Shape) else shape if isinstance(shape, (tuple, list)) else (shape,)
+    dims = (
+        shape.extents if isinstance(shape, Shape) else shape if isinstance(shape, (tuple, list)) else (shape,)
+    )
     extents = tuple(check_extent(n, f"output: dimension {i}") for i, n in enumerate(dims))
     target = as_dtype(dtype, "output")
     if isinstance(init, TensorView):
@@ -244,8 +292,9 @@ def output_like(x: Any) -> TensorView:
 
 
 def update(x: Any) -> TensorView:
-    """A writable view that starts as `x` (a view or an array, as it is at this point). Returned, it is the updated copy; in place when `x`
-    is donated. Made outside nests (`ScopeError` inside)."""
+    """A writable view that starts as `x` (a view or an array, as it is at this point). Returned, it is
+    the updated copy; in place when `x` is donated. Made outside nests (`ScopeError` inside).
+    """
     _outside_nests("update")
     if isinstance(x, TensorView):
         return TensorView(jnp.copy(trace.version(x)), assigned_name() or f"update({x.name})", True)

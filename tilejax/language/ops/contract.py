@@ -21,18 +21,21 @@ _PRECISIONS = {"tf32": jax.lax.Precision.HIGH}
 def mma(a: Tile, b: Tile, acc: Tile, *, allow_reassociation: bool = True, precision: Any = None) -> Tile:
     """`acc` plus the contraction of `a` and `b`, with the axes and dtype of `acc`.
 
-    Axes in both `a` and `b` but not in `acc` are contracted; axes in all three are batch. If the identities don't fit,
-    rank-2 tiles multiply by position, (M,K) x (K,N). Operands are f16, bf16, f8 or f32 with an f32 accumulator (or wider), or
-    int8/uint8 with int32. f32 operands are multiplied as f32 unless `precision` ("tf32", or a name that JAX
-    takes) asks for less. `allow_reassociation=False` adds in ascending order of the contracted index.
+    Axes in both `a` and `b` but not in `acc` are contracted; axes in all three are batch. If the
+    identities don't fit, rank-2 tiles multiply by position, (M,K) x (K,N). Operands are f16, bf16, f8 or
+    f32 with an f32 accumulator (or wider), or int8/uint8 with int32. f32 operands are multiplied as f32
+    unless `precision` ("tf32", or a name that JAX takes) asks for less. `allow_reassociation=False` adds
+    in ascending order of the contracted index.
 
-    Raises `ShapeError` for axes that do not fit and `DtypeError` for dtypes that do not."""
+    Raises `ShapeError` for axes that do not fit and `DtypeError` for dtypes that do not.
+    """
     a, b, acc = as_tile(a, "mma: a"), as_tile(b, "mma: b"), as_tile(acc, "mma: acc")
     _check_dtypes(a, b, acc)
     names = _by_identity(a, b, acc) or _by_position(a, b, acc)
     if names is None:
         raise ShapeError(
-            f"mma: a of {a.axes}, b of {b.axes}, acc of {acc.axes}: every axis of a and b must be in the other or in acc, "
+            f"mma: a of {a.axes}, b of {b.axes}, acc of {acc.axes}: every axis of a and b must be in the "
+            "other or in acc, "
             f"with equal extents, or all three be (M,K), (K,N), (M,N) by position; {_misfit(a, b, acc)}"
         )
     (value,) = ir.mma_p.bind(
@@ -88,11 +91,15 @@ def _check_dtypes(a: Tile, b: Tile, acc: Tile) -> None:
         raise DtypeError(f"{given}: bools are not multiplied; use astype")
     floats = [jnp.issubdtype(t.dtype, np.floating) for t in (a, acc)]
     if floats[0] != floats[1]:
-        raise DtypeError(f"{given}: the accumulator must be a float for float operands and an integer for integer ones")
+        raise DtypeError(
+            f"{given}: the accumulator must be a float for float operands and an integer for integer ones"
+        )
     if acc.dtype.itemsize < (4 if acc.dtype != a.dtype or both_bytes else 2):
         raise DtypeError(f"{given}: accumulate in {'float32' if floats[0] else 'int32'}, then use astype")
     if not both_bytes and (
-        acc.dtype.itemsize < a.dtype.itemsize if floats[0] else jnp.promote_types(a.dtype, acc.dtype) != acc.dtype
+        acc.dtype.itemsize < a.dtype.itemsize
+        if floats[0]
+        else jnp.promote_types(a.dtype, acc.dtype) != acc.dtype
     ):
         raise DtypeError(f"{given}: the accumulator is narrower than the operands")
 
@@ -109,4 +116,7 @@ def _precision(precision: Any) -> Any:
     try:
         return jax.lax.DotAlgorithmPreset[precision.upper()]
     except KeyError:
-        raise DtypeError(f'mma: unknown precision {precision!r}; it is None, "tf32" or a name that jax.lax.dot_general takes') from None
+        raise DtypeError(
+            f'mma: unknown precision {precision!r}; it is None, "tf32" or a name that jax.lax.dot_general '
+            "takes"
+        ) from None

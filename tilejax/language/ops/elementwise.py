@@ -1,8 +1,9 @@
 """Elementwise operations: JAX's own, applied after broadcasting by the identity of axes.
 
-Every function takes tiles and scalars and returns a tile over the union of their axes. Dtypes promote as in `jax.numpy`: Python
-scalars are weak, functions of the real numbers turn integers into floats. Values are JAX's too: `maximum`,
-`minimum` and `clip` propagate NaN, `//` and `%` floor, `round` goes to even, shifts past the width give 0 (or the sign).
+Every function takes tiles and scalars and returns a tile over the union of their axes. Dtypes promote as
+in `jax.numpy`: Python scalars are weak, functions of the real numbers turn integers into floats. Values
+are JAX's too: `maximum`, `minimum` and `clip` propagate NaN, `//` and `%` floor, `round` goes to even,
+shifts past the width give 0 (or the sign).
 """
 
 from __future__ import annotations
@@ -107,7 +108,10 @@ def power(x: Operand, y: Operand) -> Tile:
         if base.dtype == np.bool_:
             base = base.astype(jnp.int32)
         if y < 0 and jnp.issubdtype(base.dtype, np.integer):
-            raise DtypeError(f"power: {base.dtype} to the negative power {y} is not an integer; use astype to a float dtype first")
+            raise DtypeError(
+                f"power: {base.dtype} to the negative power {y} is not an integer; use astype to a float "
+                "dtype first"
+            )
         return Tile(jax.lax.integer_pow(base.value, int(y)), base.axes)
     return _apply("power", jnp.power, x, y)
 

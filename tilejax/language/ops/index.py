@@ -24,8 +24,10 @@ from .reduce import position_of, remaining
 def gather(tile: Operand, index: Operand, axis: Axis, *, fallback: Scalar = 0) -> Tile:
     """The elements of `tile` at `index` along `axis`.
 
-    The result has the tile's axes less `axis`, then those of `index`; axes that both have are matched. So an index that
-    itself has `axis` gives take-along-axis. Outside `[0, extent)` the result is `fallback`: nothing wraps."""
+    The result has the tile's axes less `axis`, then those of `index`; axes that both have are matched.
+    So an index that itself has `axis` gives take-along-axis. Outside `[0, extent)` the result is
+    `fallback`: nothing wraps.
+    """
     value, where = as_tile(tile, "gather"), as_index_tile(index, "gather: the index")
     position = position_of(value, axis, "gather")
     kept = remaining(value, (position,))
@@ -35,7 +37,10 @@ def gather(tile: Operand, index: Operand, axis: Axis, *, fallback: Scalar = 0) -
     target = labels(axes)
     for label, d in zip(labels(where.axes), where.axes, strict=True):
         if extent_of(axes[target.index(label)]) != extent_of(d):
-            raise ShapeError(f"gather: positional axes of the tile ({value.axes}) and of the index ({where.axes}) differ in extent")
+            raise ShapeError(
+                f"gather: positional axes of the tile ({value.axes}) and of the index ({where.axes}) differ "
+                "in extent"
+            )
     dims: list[int | None] = [target.index(label) for label in own]
     dims.insert(position, None)
     return _gather(value, [where], axes, tuple(dims), fallback, "gather")
@@ -44,13 +49,17 @@ def gather(tile: Operand, index: Operand, axis: Axis, *, fallback: Scalar = 0) -
 def reindex(tile: Operand, shape: Any, fn: Callable[[Any], Coord]) -> Tile:
     """A tile of `shape` whose elements are those of `tile` at `fn(nest)`, a `coord` for each element.
 
-    `nest.index(axis)` is the element's place along an axis of `shape`, or an index of the enclosing nests. Outside the tile the result is 0."""
+    `nest.index(axis)` is the element's place along an axis of `shape`, or an index of the enclosing
+    nests. Outside the tile the result is 0.
+    """
     value, axes = as_tile(tile, "reindex"), as_shape(shape, "reindex")
     result = fn(_Element(axes))
     if not isinstance(result, Coord):
         raise ShapeError(f"reindex: the function must return tilejax.coord(...), got {type(result).__name__}")
     if len(result) != value.ndim:
-        raise ShapeError(f"reindex: coord of {len(result)} entries for a tile of rank {value.ndim} ({value.axes})")
+        raise ShapeError(
+            f"reindex: coord of {len(result)} entries for a tile of rank {value.ndim} ({value.axes})"
+        )
     coords = [as_index_tile(e, f"reindex: entry {i} of the coord") for i, e in enumerate(result)]
     for c in coords:
         missing = [d for label, d in zip(labels(c.axes), c.axes, strict=True) if label not in labels(axes)]
@@ -82,10 +91,14 @@ class _Element:
         try:
             return nest.index(axis)
         except AxisError:
-            raise AxisError(f"reindex: {axis!r} is not an axis of {self._axes}, nor of {nest} or a nest around it") from None
+            raise AxisError(
+                f"reindex: {axis!r} is not an axis of {self._axes}, nor of {nest} or a nest around it"
+            ) from None
 
 
-def _gather(tile: Tile, coords: list[Tile], axes: Shape, dims: tuple[int | None, ...], fallback: Scalar, what: str) -> Tile:
+def _gather(
+    tile: Tile, coords: list[Tile], axes: Shape, dims: tuple[int | None, ...], fallback: Scalar, what: str
+) -> Tile:
     target = labels(axes)
     (value,) = ir.gather_p.bind(
         tile.value,
@@ -107,7 +120,9 @@ def as_index_tile(index: Any, what: str) -> Tile:
     info, limits = jnp.iinfo(tile.dtype), jnp.iinfo(np.int32)
     if info.max > limits.max:
         value = jax.lax.min(tile.value, jnp.full_like(tile.value, limits.max))
-        tile = Tile(value if info.min == 0 else jax.lax.max(value, jnp.full_like(value, limits.min)), tile.axes)
+        tile = Tile(
+            value if info.min == 0 else jax.lax.max(value, jnp.full_like(value, limits.min)), tile.axes
+        )
     return cast(tile, np.int32)
 
 
@@ -115,7 +130,10 @@ def reshape(tile: Operand, shape: Any) -> Tile:
     """The same elements in row-major order with another shape of the same size; axes may come and go."""
     value, axes = as_tile(tile, "reshape"), as_shape(shape, "reshape")
     if math.prod(axes.extents) != math.prod(value.shape):
-        raise ShapeError(f"reshape: {value.axes} has {math.prod(value.shape)} elements, {axes} has {math.prod(axes.extents)}")
+        raise ShapeError(
+            f"reshape: {value.axes} has {math.prod(value.shape)} elements, {axes} has "
+            f"{math.prod(axes.extents)}"
+        )
     array = value.value if value.shape == axes.extents else jax.lax.reshape(value.value, axes.extents)
     return Tile(array, axes)
 
@@ -128,7 +146,9 @@ def broadcast_to(tile: Operand, shape: Any) -> Tile:
         if label not in have:
             raise AxisError(f"broadcast_to: axis {dim!r} of the tile of {value.axes} is not in {axes}")
         if dim not in (1, have[label]):
-            raise ShapeError(f"broadcast_to: positional axis of extent {dim} does not broadcast to {have[label]}")
+            raise ShapeError(
+                f"broadcast_to: positional axis of extent {dim} does not broadcast to {have[label]}"
+            )
     return Tile(place(value, axes), axes)
 
 

@@ -71,14 +71,20 @@ def index_tiles(axes: Shape) -> list[Tile]:
 
 def named_axis(axis: Any, what: str) -> Axis:
     if not isinstance(axis, Axis):
-        hint = "positional axes have no name: give the tile one with tilejax.relabel" if isinstance(axis, int) else "expected an axis"
+        hint = (
+            "positional axes have no name: give the tile one with tilejax.relabel"
+            if isinstance(axis, int)
+            else "expected an axis"
+        )
         raise AxisError(f"{what}: {axis!r} is not an axis; {hint}")
     return axis
 
 
 def check_fits(value: Any, dtype: Any, what: str) -> None:
-    """`DtypeError` if the number `value` is not one of `dtype`: rounding is fine; overflow to inf or NaN, a fraction or an
-    out-of-range value for an integer, anything but 0 and 1 for bool are not. Traced values pass."""
+    """`DtypeError` if the number `value` is not one of `dtype`: rounding is fine; overflow to inf or
+    NaN, a fraction or an out-of-range value for an integer, anything but 0 and 1 for bool are not.
+    Traced values pass.
+    """
     if not isinstance(value, (builtins.bool, int, float, np.generic, np.ndarray)):
         return
     target = jax.dtypes.canonicalize_dtype(dtype)

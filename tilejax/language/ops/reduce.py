@@ -1,6 +1,7 @@
 """Reductions over named axes.
 
-Sums and products of f16 and bf16 run in f32 and round once; those of bool and narrow integers widen as `jnp.sum` does.
+Sums and products of f16 and bf16 run in f32 and round once; those of bool and narrow integers widen as
+`jnp.sum` does.
 """
 
 from __future__ import annotations
@@ -29,13 +30,22 @@ from .make import check_fits, named_axis
 
 @dataclass(frozen=True)
 class Reducer:
-    """A reduction by `fn(a, b)`, a function of two scalars in the tile's dtype, whose neutral element is `identity`."""
+    """A reduction by `fn(a, b)`, a function of two scalars in the tile's dtype, whose neutral element is
+    `identity`.
+    """
 
     fn: Callable[[Any, Any], Any]
     identity: Any
 
 
-_NAMED = {ew.add: "add", ew.multiply: "mul", ew.maximum: "max", ew.minimum: "min", ew.logical_and: "and", ew.logical_or: "or"}
+_NAMED = {
+    ew.add: "add",
+    ew.multiply: "mul",
+    ew.maximum: "max",
+    ew.minimum: "min",
+    ew.logical_and: "and",
+    ew.logical_or: "or",
+}
 _EMPTY_IS_ERROR = {"max", "min"}
 
 
@@ -43,9 +53,11 @@ def reduce(tile: Operand, axes: Axis | Shape, op: Any, *, order: str = "unordere
     """Removes `axes` (an axis or a `shape(...)` of axes) by `op`: `tilejax.add multiply maximum minimum
     logical_and logical_or`, or a `Reducer`.
 
-    `order` is "unordered_tree" (any association), "ordered_tree", "fold_left" or "fold_right" (exactly as the reference page says, over
-    the axes in the order given, row-major). An empty axis gives the identity; for max and min it is a
-    `ShapeError`. The dtype is the tile's, widened for sums and products of bools and narrow ints."""
+    `order` is "unordered_tree" (any association), "ordered_tree", "fold_left" or "fold_right" (exactly
+    as the reference page says, over the axes in the order given, row-major). An empty axis gives the
+    identity; for max and min it is a `ShapeError`. The dtype is the tile's, widened for sums and
+    products of bools and narrow ints.
+    """
     name = "reduce"
     value = as_tile(tile, name)
     positions = positions_of(value, axes, name)
@@ -55,7 +67,8 @@ def reduce(tile: Operand, axes: Axis | Shape, op: Any, *, order: str = "unordere
         return _fold(value, positions, op, order)
     if not isinstance(op, Callable) or op not in _NAMED:
         raise TileTypeError(
-            f"{name}: {getattr(op, '__name__', repr(op))} is not a reduction; give tilejax.add, multiply, maximum, minimum, "
+            f"{name}: {getattr(op, '__name__', repr(op))} is not a reduction; give tilejax.add, multiply, "
+            "maximum, minimum, "
             "logical_and, logical_or or a tilejax.Reducer(fn, identity)"
         )
     return _named(value, positions, _NAMED[op], order, name)
@@ -63,7 +76,9 @@ def reduce(tile: Operand, axes: Axis | Shape, op: Any, *, order: str = "unordere
 
 def _named(tile: Tile, positions: tuple[int, ...], op: str, order: str, name: str) -> Tile:
     if op in _EMPTY_IS_ERROR and 0 in (tile.shape[i] for i in positions):
-        raise ShapeError(f"{name}: {op} over the empty axis of {tile.axes} has no value; mask it with a fallback instead")
+        raise ShapeError(
+            f"{name}: {op} over the empty axis of {tile.axes} has no value; mask it with a fallback instead"
+        )
     result = tile.dtype
     if op in ("and", "or"):
         tile = ew.cast(tile, np.bool_)
@@ -93,7 +108,9 @@ def _fold(tile: Tile, positions: tuple[int, ...], op: Reducer, order: str) -> Ti
         raise ShapeError(f"Reducer: the identity must be a scalar, got a tile of {identity.axes}")
     check_fits(op.identity, tile.dtype, "Reducer: the identity")
     scalar = (Shape(), tile.dtype)
-    fn, consts = trace_function(lambda a, b: [keep_type(op.fn(a, b), *scalar, label)], [scalar, scalar], label)
+    fn, consts = trace_function(
+        lambda a, b: [keep_type(op.fn(a, b), *scalar, label)], [scalar, scalar], label
+    )
     (value,) = ir.fold_p.bind(
         tile.value,
         ew.cast(identity, tile.dtype).value,
@@ -122,7 +139,7 @@ def position_of(tile: Tile, axis: Any, name: str) -> int:
         if dim is axis:
             return i
     same = [d for d in tile.axes if isinstance(d, Axis) and d.name == axis.name]
-    hint = f"; it has another axis of that name: axes are the same only if they are one object" if same else ""
+    hint = "; it has another axis of that name: axes are the same only if they are one object" if same else ""
     raise AxisError(f"{name}: the tile of {tile.axes} has no axis {axis!r}{hint}")
 
 
@@ -161,7 +178,9 @@ def all(tile: Operand, axes: Axis | Shape) -> Tile:
 
 
 def mean(tile: Operand, axes: Axis | Shape) -> Tile:
-    """The mean over `axes`, a float also for integers; it runs in f32 for shorter floats; NaN over an empty axis."""
+    """The mean over `axes`, a float also for integers; it runs in f32 for shorter floats; NaN over an
+    empty axis.
+    """
     value = as_tile(tile, "mean")
     count = math.prod(value.shape[i] for i in positions_of(value, axes, "mean"))
     result = inexact(value.dtype)

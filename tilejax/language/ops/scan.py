@@ -32,14 +32,17 @@ def _named(tile: Operand, axis: Axis, op: str, reverse: bool) -> Tile:
             value = ew.cast(value, np.float32)
     elif result == np.bool_:
         value = ew.cast(value, np.int8)  # JAX has no running maximum of bools
-    (scanned,) = ir.scan_p.bind(value.value, op=op, axis=position_of(value, axis, name), reverse=bool(reverse), loc=trace.here())
+    (scanned,) = ir.scan_p.bind(
+        value.value, op=op, axis=position_of(value, axis, name), reverse=bool(reverse), loc=trace.here()
+    )
     tile = Tile(scanned, value.axes)
     return tile if tile.dtype == result else ew.cast(tile, result)
 
 
 def cumsum(tile: Operand, axis: Axis, *, reverse: bool = False) -> Tile:
-    """Sums of the elements up to each (from it on, if `reverse`). f16 and bf16 carry f32 and round each output;
-    bools count in int32, other dtypes stay."""
+    """Sums of the elements up to each (from it on, if `reverse`). f16 and bf16 carry f32 and round each
+    output; bools count in int32, other dtypes stay.
+    """
     return _named(tile, axis, "add", reverse)
 
 
@@ -61,9 +64,10 @@ def cummin(tile: Operand, axis: Axis, *, reverse: bool = False) -> Tile:
 def associative_scan(op: Callable[[Any, Any], Any], tiles: Any, axis: Axis, *, reverse: bool = False) -> Any:
     """The inclusive scan of an associative `op(a, b)` along `axis`.
 
-    `tiles` is a pytree of tiles that all have `axis`. `op` gets two such pytrees, `a` the earlier in scan direction, and returns a third; in
-    it the tiles are those of one place along the axis, without it. It works in the dtypes of the tiles: `CarryError`
-    if it returns other axes or dtypes."""
+    `tiles` is a pytree of tiles that all have `axis`. `op` gets two such pytrees, `a` the earlier in
+    scan direction, and returns a third; in it the tiles are those of one place along the axis, without
+    it. It works in the dtypes of the tiles: `CarryError` if it returns other axes or dtypes.
+    """
     name = "associative_scan"
     leaves, tree = jax.tree.flatten(tiles)
     values = [as_tile(leaf, name) for leaf in leaves]
@@ -80,13 +84,20 @@ def associative_scan(op: Callable[[Any, Any], Any], tiles: Any, axis: Axis, *, r
         out, out_tree = jax.tree.flatten(result)
         if out_tree != tree:
             raise CarryError(
-                f"{label}: it must return the structure of its arguments, {structure(tree)}, but {structure(out_tree)} came back"
+                f"{label}: it must return the structure of its arguments, {structure(tree)}, but "
+                f"{structure(out_tree)} came back"
             )
         return [keep_type(o, *e, label) for o, e in zip(out, element, strict=True)]
 
     jaxpr, consts = trace_function(fn, element * 2, label)
     scanned = ir.associative_scan_p.bind(
-        *consts, *(v.value for v in moved), num_consts=len(consts), axis=0, reverse=bool(reverse), fn=jaxpr, loc=trace.here()
+        *consts,
+        *(v.value for v in moved),
+        num_consts=len(consts),
+        axis=0,
+        reverse=bool(reverse),
+        fn=jaxpr,
+        loc=trace.here(),
     )
     back = [_axis_to(Tile(s, m.axes), v.axes) for s, m, v in zip(scanned, moved, values, strict=True)]
     return jax.tree.unflatten(tree, back)
@@ -94,7 +105,9 @@ def associative_scan(op: Callable[[Any, Any], Any], tiles: Any, axis: Axis, *, r
 
 def _axis_first(tile: Tile, position: int) -> Tile:
     order = [position, *(i for i in range(tile.ndim) if i != position)]
-    return tile if position == 0 else Tile(jax.lax.transpose(tile.value, order), [tile.axes[i] for i in order])
+    return (
+        tile if position == 0 else Tile(jax.lax.transpose(tile.value, order), [tile.axes[i] for i in order])
+    )
 
 
 def _axis_to(tile: Tile, axes: Shape) -> Tile:
