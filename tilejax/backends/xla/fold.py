@@ -7,6 +7,7 @@ exact in any order.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -95,7 +96,7 @@ def _accumulate(ev: Any, eqn: Any, var: Any, start: Val, env: dict[Any, Val], st
     name = eqn.primitive.name
     if any(s not in value.atoms() for s in steps):
         raise plan.demote(steps)
-    total = reduce_entries(plan, value, name, steps)
+    total = replace(reduce_entries(plan, value, name, steps), shape=start.shape)  # it may be rank 0
     if name == "add":
         return contract.add(plan, start, total)
     groups = unify([start, total])
