@@ -20,7 +20,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...transforms.affine import Affine
-from . import access, contract, elementwise, gather, stack, tile_ops
+from . import access, contract, elementwise, gather, order, stack, tile_ops
 from .fold import fold_steps
 from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
 
@@ -300,8 +300,8 @@ _TILE_RULES: dict[str, Any] = {
     "tile_argreduce": tile_ops.argreduce,
     "tile_scan": tile_ops.scan,
     "tile_gather": gather.gather,
-    "tile_sort": tile_ops.sort,
-    "tile_top_k": tile_ops.top_k,
+    "tile_sort": order.sort,
+    "tile_top_k": order.top_k,
 }
 
 _TAKES_STACKS = frozenset({*_SHAPE_RULES, "tile_mma", "tile_reduce", "tile_gather", "tile_sort", "copy"})

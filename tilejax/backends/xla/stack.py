@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .value import Atom, Group, Plan, Val, regroup, split_entries, unify
@@ -169,49 +168,3 @@ def strided_atoms(coefs: dict[Any, int]) -> tuple[tuple[Atom, ...], int] | None:
             return None
         step *= atom.extent
     return tuple(atoms), stride
-
-
-def network(n: int) -> Iterator[tuple[int, int]]:
-    """The comparators of Batcher's odd-even merge sort of `n` places."""
-    p = 1
-    while p < n:
-        k = p
-        while k >= 1:
-            for j in range(k % p, n - k, 2 * k):
-                for i in range(min(k, n - j - k)):
-                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
-                        yield i + j, i + j + k
-            k //= 2
-        p *= 2
-
-
-def sort_parts(plan: Plan, val: Val, descending: bool) -> list[Val]:
-    """`tile_sort` along the one unrolled dimension. The values go through a network of their own, in which
-    ties need no order; the indices through one that breaks ties by index, of which nothing is left if
-    nobody reads them."""
-    groups = unify(val.parts)
-    keys = [regroup(plan, part, groups) for part in val.parts]
-    values, pairs = list(keys), [(k, jnp.full(k.shape, i, np.int32)) for i, k in enumerate(keys)]
-    for i, j in network(len(keys)):
-        swap = _after(values[i], values[j], descending)
-        values[i], values[j] = (
-            lax.select(swap, *v) for v in ((values[j], values[i]), (values[i], values[j]))
-        )
-        (a, ia), (b, ib) = pairs[i], pairs[j]
-        swap = _after(a, b, descending) | (~_after(b, a, descending) & (ib < ia))
-        pairs[i] = lax.select(swap, b, a), lax.select(swap, ib, ia)
-        pairs[j] = lax.select(swap, a, b), lax.select(swap, ia, ib)
-    out = []
-    for arrays, dtype in ((values, val.dtype), ([i for _, i in pairs], np.dtype(np.int32))):
-        parts = tuple(Val(val.shape, dtype, array, groups) for array in arrays)
-        out.append(Val(val.shape, dtype, stack=val.stack, parts=parts))
-    return out
-
-
-def _after(a: Any, b: Any, descending: bool) -> Any:
-    """Whether `a` belongs after `b`: greater (less, if descending); NaN is greatest and equals NaN."""
-    if descending:
-        a, b = b, a
-    if not jnp.issubdtype(a.dtype, np.floating):
-        return lax.gt(a, b)
-    return ~lax.le(a, b) & lax.eq(b, b)

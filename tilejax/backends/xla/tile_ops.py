@@ -1,4 +1,4 @@
-"""Reductions, scans and sorts of all programs at once."""
+"""Reductions and scans of all programs at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ import numpy as np
 from jax import lax
 
 from ...ir.types import Order
-from .access import slice_dim
 from .elementwise import rename
-from .stack import positions, sort_parts, unstack
+from .stack import positions, unstack
 from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries, unify
-
-MAX_NETWORK = 16
-"""The longest unrolled axis that is sorted by a network."""
 
 Evaluate = Callable[[Any, list[Val]], list[Val]]
 
@@ -256,44 +252,4 @@ def associative_scan(
     for array, tile in zip(scanned, tiles, strict=True):
         rest = [i for i, n in enumerate(tile.shape) if n != 1 and i != axis]
         out.append(Val(tile.shape, tile.dtype, array, ((axis,), *atoms, *((i,) for i in rest))))
-    return out
-
-
-def sort(plan: Plan, val: Val, *, axis: int, descending: bool, **_: Any) -> list[Val]:
-    """`tile_sort`: ascending is XLA's stable sort, which puts NaN last; descending is that of the reversed
-    sequence, reversed, which keeps the order of equals."""
-    if val.shape[axis] == 1:
-        return [val, constant(0, np.int32, val.shape)]
-    if val.stack == (axis,) and val.shape[axis] <= MAX_NETWORK:
-        return sort_parts(plan, val, descending)
-    val = unstack(plan, val)
-    whole = split_entries(plan, val, [axis])
-    dim = whole.groups.index((axis,))
-    n = val.shape[axis]
-    array = lax.rev(whole.array, (dim,)) if descending else whole.array
-    index = lax.broadcasted_iota(np.int32, array.shape, dim)
-    values, indices = lax.sort((array, index), dimension=dim, is_stable=True, num_keys=1)
-    if descending:
-        values, indices = lax.rev(values, (dim,)), np.int32(n - 1) - lax.rev(indices, (dim,))
-    return [Val(val.shape, v.dtype, v, whole.groups) for v in (values, indices)]
-
-
-def top_k(plan: Plan, val: Val, *, axis: int, k: int, largest: bool, **_: Any) -> list[Val]:
-    """`tile_top_k`: the first of the sorted sequence."""
-    shape = (*val.shape[:axis], k, *val.shape[axis + 1 :])
-    out = []
-    for v in sort(plan, val, axis=axis, descending=largest):
-        if val.shape[axis] == 1 and k == 1:
-            out.append(v)
-            continue
-        v = split_entries(plan, v, [axis] if val.shape[axis] != 1 else [])
-        if val.shape[axis] == 1:  # k is 0
-            v = Val(shape, v.dtype, jnp.zeros(0, v.dtype), ((axis,),))
-            out.append(v)
-            continue
-        dim = v.groups.index((axis,))
-        array = slice_dim(v.array, dim, 0, k)
-        if k == 1:
-            array = lax.squeeze(array, (dim,))
-        out.append(Val(shape, v.dtype, array, tuple(g for g in v.groups if k != 1 or g != (axis,))))
     return out
