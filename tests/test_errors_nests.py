@@ -190,6 +190,9 @@ ONE_LINE = {
     "interval of 0": Wrong(
         S, "interval.*1.*0", lambda s: s.nest.pipeline(s.k, interval=0)(lambda step: None)
     ),
+    "negative interval": Wrong(S, "interval.*1.*-2", lambda s: s.nest.pipeline(s.k, interval=-2)),
+    "negative window": Wrong(S, "window.*0.*-1", lambda s: s.nest.pipeline(s.k, window=-1)),
+    "fractional window": Wrong(S, "window.*int.*1.5", lambda s: s.nest.pipeline(s.k, window=1.5)),
     "start on a domain of two axes": Wrong(
         A, r"serial\(k, m\).*start.*2", lambda s: s.nest.serial(s.k, s.m, start=1)
     ),

@@ -227,6 +227,21 @@ def test_block_sizes_bound_by_partial_or_closure():
     np.testing.assert_array_equal(tj.jit(lambda x: scaled(x, 2.0, block=7))(X), X * 2)
 
 
+def test_interpret_takes_what_jit_takes():
+    @tj.interpret(static_argnames="block", donate_argnums=0, backend="xla", compiler_params={"num_warps": 4})
+    def keyed(x, factor, block):
+        assert isinstance(block, int)
+        return scaled(x, factor, block=block)
+
+    @tj.interpret
+    def bare(x):
+        return scaled(x, 2.0)
+
+    x = jnp.asarray(X)
+    np.testing.assert_array_equal(keyed(x, 2.0, block=3), X * 2)
+    np.testing.assert_array_equal(bare(x), X * 2)
+
+
 def test_donation_is_accepted_and_updates_in_place():
     def kernel(x):
         y = tj.update(x)

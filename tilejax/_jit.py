@@ -237,18 +237,33 @@ def make_jaxpr(
 
 
 def interpret(
-    kernel: Callable[..., Any],
+    kernel: Callable[..., Any] | None = None,
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
-) -> Callable[..., Any]:
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    backend: str = "auto",
+    compiler_params: dict[str, Any] | None = None,
+) -> Any:
     """`interpret(kernel)(*args)` runs the program one tile at a time in NumPy and checks it.
 
-    Raises `BoundsError` for an access outside a view under `Bounds.ASSUME` and `RaceError` for two programs
-    of one `parallel` that touch the same element, one of them storing. Slow: it is for tests and for
-    finding faults.
+    It takes what `jit` takes, so that one can stand for the other: nothing is compiled, and donated
+    arguments stay. Raises `BoundsError` for an access outside a view under `Bounds.ASSUME` and `RaceError`
+    for two programs of one `parallel` that touch the same element, one of them storing. Slow: it is for
+    tests and for finding faults.
     """
-    this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
+    if kernel is None:
+        return functools.partial(
+            interpret,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            backend=backend,
+            compiler_params=compiler_params,
+        )
+    this = _as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -97,13 +97,8 @@ class Nest:
         `window` (0: the compiler's choice, 1: no overlap) and `interval` (>= 1) are hints.
         """
         self._check_innermost("pipeline")
-        window, interval = (
-            check_extent(window, "pipeline: window"),
-            check_extent(interval, "pipeline: interval"),
-        )
-        if interval == 0:
-            raise ShapeError("pipeline: interval must be >= 1, got 0")
-        return _loop("pipeline", axes, carry, start, stop, self, {"window": window, "interval": interval})
+        hints = {"window": _hint("window", window, 0), "interval": _hint("interval", interval, 1)}
+        return _loop("pipeline", axes, carry, start, stop, self, hints)
 
     def stage(self, name: str) -> None:
         """Cuts the body of a pipeline: what follows belongs to stage `name`."""
@@ -145,6 +140,12 @@ def parallel(*axes: Any, scope: Scope = Scope.AUTOMATIC) -> Callable[[Callable[[
     if not isinstance(scope, Scope):
         raise TileTypeError(f"parallel: the scope must be a tilejax.Scope, got {scope!r}")
     return _parallel(axes, scope, None)
+
+
+def _hint(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ShapeError(f"pipeline: {name} must be an int >= {least}, got {value!r}")
+    return int(value)
 
 
 def _scope_widens(inner: Scope, outer: Scope) -> ScopeError:
