@@ -98,3 +98,15 @@ def tiles(
 def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     """Standard normal numbers rounded to ``dtype``."""
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def equations(jaxpr: Any) -> list[str]:
+    """The names of all primitives, those of inner jaxprs included."""
+    names = []
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        names.append(eqn.primitive.name)
+        for param in eqn.params.values():
+            for value in param if isinstance(param, (tuple, list)) else [param]:
+                if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
+                    names += equations(value)
+    return names
