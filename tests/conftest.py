@@ -1,5 +1,25 @@
-"""Four CPU devices for the multi-device tests. Warnings are errors by pyproject.toml."""
+"""Four CPU devices for the multi-device tests, and every program verified. Warnings are errors by pyproject.toml."""
 
 import jax
+import pytest
+
+from tilejax.backends import interpreter, lowering
+from tilejax.ir.verify import verify
 
 jax.config.update("jax_num_cpu_devices", 4)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def verified_programs():
+    """Every program that a test runs, as it was traced or as a transform left it, keeps the rules of programs."""
+    patch = pytest.MonkeyPatch()
+    for module, name in ((lowering, "compile_program"), (interpreter, "run")):
+        inner = getattr(module, name)
+
+        def checked(program, *args, inner=inner, **kwargs):
+            verify(program)
+            return inner(program, *args, **kwargs)
+
+        patch.setattr(module, name, checked)
+    yield
+    patch.undo()
