@@ -1,6 +1,7 @@
 """What jit, interpret and make_jaxpr take: static and donated arguments, pytrees, numbers, other kernels."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -99,9 +100,12 @@ def test_donation_is_accepted_and_updates_in_place():
     want = X.copy()
     want[:2] += 1
     for options in ({"donate_argnums": 0}, {"donate_argnames": "x"}):
-        donated = jnp.asarray(X)
-        np.testing.assert_array_equal(tj.jit(kernel, **options)(donated), want)
+        donated = jnp.asarray(X) + 0
+        place = donated.unsafe_buffer_pointer()
+        result = tj.jit(kernel, **options)(donated)
+        np.testing.assert_array_equal(result, want)
         assert donated.is_deleted()
+        assert result.unsafe_buffer_pointer() == place
 
 
 def test_inputs_of_every_kind():
@@ -146,3 +150,28 @@ def test_kernels_compose_with_scan_and_cond():
     branch = jax.jit(lambda p, x: jax.lax.cond(p, lambda x: tj.jit(scaled)(x, 2.0), lambda x: x, x))
     np.testing.assert_array_equal(branch(True, X), X * 2)
     np.testing.assert_array_equal(branch(False, X), X)
+
+
+def test_kernels_are_traced_in_several_threads_at_once():
+    def run(factor):
+        def kernel(x):
+            out = tj.output_like(x)
+            steps = tj.axis("steps", 3)
+
+            @tj.parallel(x.shape[0])
+            def _(nest):
+                at = tj.coord(nest.index()), tj.shape(1)
+
+                @nest.serial(steps, carry=x[at])
+                def end(step, end):
+                    return end * factor
+
+                out(*at).store(end)
+
+            return out
+
+        return np.asarray(tj.jit(kernel)(X))
+
+    with ThreadPoolExecutor(8) as pool:
+        for factor, got in zip(range(1, 9), pool.map(run, range(1, 9)), strict=True):
+            np.testing.assert_allclose(got, X * factor**3, rtol=1e-6)

@@ -248,7 +248,7 @@ def widen(array: Any, tile: Tile, dtype: np.dtype, what: str) -> Any:
         ok = integers[0] == integers[1] and _promoted(have, dtype) == dtype
     if not ok:
         raise DtypeError(
-            f"{what}: a {have} value does not go into {dtype} without loss; say astype({dtype}) if that is "
+            f"{what}: values of {have} do not go into {dtype} without loss; say astype({dtype}) if that is "
             "meant"
         )
     return jax.lax.convert_element_type(array, dtype)
