@@ -85,6 +85,7 @@ def contract(
     x, y = regroup(plan, a, batch + free_a + shared), regroup(plan, b, batch + shared + free_b)
     n, m, k = len(batch), len(free_a), len(shared)
     wide = _accumulator(acc_dtype)
+    plan.fit(batch + free_a + free_b, shape, np.dtype(wide).itemsize)
     x, y = _operands(x, y)
     if precision is None and x.dtype == np.float32:
         precision = lax.Precision.HIGHEST

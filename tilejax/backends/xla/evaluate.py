@@ -36,7 +36,7 @@ def compile_program(program: Any, budget: int, differentiable: bool = False) -> 
         try:
             return jax.make_jaxpr(lambda *arrays: _Evaluator(plan).whole(program, arrays))(*avals)
         except Restart:
-            continue
+            plan.depth = 0
     raise AssertionError("the plan of a program did not settle")
 
 
@@ -120,24 +120,36 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     if 0 in extents or not num_views:
         return views
     keys = [(id(body.jaxpr), i) for i in range(len(extents))]
-    looped = [i for i, key in enumerate(keys) if key in ev.plan.demoted and extents[i] > 1]
-    atoms = {i: Atom(keys[i], n) for i, n in enumerate(extents) if n > 1 and i not in looped}
-    inner = _Evaluator(ev.plan, [*ev.active, *atoms.values()])
+    pieces = [ev.plan.loops.get(key, 1) for key in keys]
+    atoms = [Atom(k, n // p) if n > p else None for k, n, p in zip(keys, extents, pieces, strict=True)]
+    inner = _Evaluator(ev.plan, [*ev.active, *(a for a in atoms if a)])
 
     def programs(position: Any, arrays: Sequence[Any]) -> list[Any]:
-        places = dict(zip(looped, _unravel(position, [extents[i] for i in looped]), strict=True))
-        indices = [places[i] if i in places else _index(atoms.get(i)) for i in range(len(extents))]
+        indices = [_piece(at, a) for at, a in zip(_unravel(position, pieces), atoms, strict=True)]
         out = inner.run(body, [*indices, *consts, *(dense(a) for a in arrays)])
         return [to_dense(ev.plan, v) for v in out]
 
     arrays = [to_dense(ev.plan, v) for v in views]
-    count = math.prod(extents[i] for i in looped)
+    count = math.prod(pieces)
     out = programs(0, arrays) if count == 1 else lax.fori_loop(np.int32(0), np.int32(count), programs, arrays)
     return [dense(a) for a in out]
 
 
 def _index(atom: Atom | None) -> Val:
     return Val((), np.dtype(np.int32), affine=Affine(0, {atom: 1} if atom else {}))
+
+
+def _piece(at: Val, atom: Atom | None) -> Val:
+    """The index along an axis of which piece `at` is being run."""
+    if atom is None:
+        return at
+    form = at.affine
+    assert form is not None
+    n = atom.extent
+    base = None if form.base is None else form.base * np.int32(n)
+    return Val(
+        (), np.dtype(np.int32), affine=Affine(form.const * n, {atom: 1}, base, form.lo * n, form.hi * n)
+    )
 
 
 def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
@@ -174,7 +186,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         return [*views, *carry]
     if not num_bounds and not num_views and count > 1:
         keys = [(id(body.jaxpr), i) for i in range(len(extents))]
-        if not any(k in ev.plan.demoted for k in keys):
+        if not any(k in ev.plan.loops for k in keys):
             steps = [Atom(k, n) if n > 1 else None for k, n in zip(keys, extents, strict=True)]
             folded = fold_steps(
                 ev,
@@ -197,7 +209,9 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         state = [
             Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)
         ]
+        ev.plan.depth += 1
         out = ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
+        ev.plan.depth -= 1
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 
     arrays = [to_dense(ev.plan, v) for v in views]

@@ -36,6 +36,8 @@ def fold_steps(
     finals = [_final(jaxpr, var, out, reassociate) for var, out in zip(variables, jaxpr.outvars, strict=True)]
     if not carry or any(f is None for f in finals):
         return None
+    if any(eqn.primitive.name == "tile_mma" and not any(eqn is f for f in finals) for eqn in jaxpr.eqns):
+        return None  # a contraction inside would be in memory for all steps at once
     env: dict[Any, Val] = dict(zip(jaxpr.invars, [*indices, *consts], strict=False))
     for eqn in jaxpr.eqns:
         if not any(eqn is f for f in finals):

@@ -13,6 +13,7 @@ from jax import lax
 
 from ...ir.types import Order
 from .elementwise import rename
+from .extremum import extremum
 from .stack import positions, unstack
 from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries, unify
 
@@ -25,6 +26,14 @@ _MONOIDS: dict[str, tuple[Any, Any]] = {
     "min": (lax.min, lambda d: _greatest(d)),
     "and": (lax.bitwise_and, lambda d: np.ones((), d)),
     "or": (lax.bitwise_or, lambda d: np.zeros((), d)),
+}
+_REDUCE = {
+    "add": lax.reduce_sum,
+    "mul": lax.reduce_prod,
+    "max": lax.reduce_max,
+    "min": lax.reduce_min,
+    "and": lax.reduce_and,
+    "or": lax.reduce_or,
 }
 
 
@@ -69,8 +78,10 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
     groups = tuple(g for g in val.groups if not set(g) <= gone)
     if not dims:
         return val
-    fn, unit = _MONOIDS[op]
-    array = lax.reduce(val.array, jnp.asarray(unit(val.dtype), val.dtype), fn, dims)
+    if plan.differentiable and op in ("max", "min") and jnp.issubdtype(val.dtype, np.floating):
+        array = extremum(val.array, op, tuple(dims))
+    else:
+        array = _REDUCE[op](val.array, dims)
     return Val(
         val.shape,
         val.dtype,

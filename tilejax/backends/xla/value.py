@@ -80,22 +80,49 @@ class Restart(Exception):
 @dataclass
 class Plan:
     """The choices of one evaluation, kept over restarts: each only ever moves towards the general form, so
-    restarts end."""
+    restarts end.
+    """
 
-    demoted: set[Any] = field(default_factory=set)
-    """Keys of the axes that are loops instead of atoms."""
+    loops: dict[Any, int] = field(default_factory=dict)
+    """By key, into how many pieces an axis is cut that are run one after another; the atom is one piece."""
     lengths: dict[Any, int] = field(default_factory=dict)
     """How long each trimmed merged dimension is."""
     guessed: set[Any] = field(default_factory=set)
     """Those whose length was used before a view said what it is."""
     budget: int = 2**25
+    """The most bytes that a value made anew in each step of a loop should have."""
     differentiable: bool = False
     """Whether loops have static trip counts, steps out of range being masked, so that reverse mode can run
-    them backwards."""
+    them backwards.
+    """
+    depth: int = 0
+    """How many loops are around what is being evaluated."""
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
-        self.demoted.update(a.key for a in atoms)
+        """Makes loops of axes."""
+        for atom in atoms:
+            self._cut(atom, atom.extent)
         return Restart()
+
+    def fit(self, groups: Iterable[Group], shape: tuple[int, ...], itemsize: int) -> None:
+        """Inside a loop, a value of these groups should fit the budget: cuts the outermost axis of the grid
+        that it has, if it does not.
+        """
+        groups = tuple(groups)
+        size = itemsize * math.prod(self.length(g, shape) for g in groups)
+        atoms = [e for g in groups for e in g if isinstance(e, Atom) and e.extent > 1]
+        if self.depth and size > self.budget and atoms:
+            pieces = next(
+                n for n in range(2, atoms[0].extent + 1) if _enough(atoms[0].extent, n, size, self.budget)
+            )
+            self._cut(atoms[0], pieces)
+            raise Restart
+
+    def _cut(self, atom: Atom, pieces: int) -> None:
+        self.loops[atom.key] = self.loops.get(atom.key, 1) * pieces
+        # What was known of its merged dimensions was of the longer axis.
+        self.lengths = {k: n for k, n in self.lengths.items() if atom.key not in k}
+        self.guessed = {k for k in self.guessed if atom.key not in k}
 
     def length(self, group: Group, shape: tuple[int, ...]) -> int:
         """The physical length of a dimension."""
@@ -129,6 +156,10 @@ class Plan:
         if is_trimmable(group) and self.length(group, shape) < full:
             self.lengths[_key(group, shape)] = full
             raise Restart
+
+
+def _enough(extent: int, pieces: int, size: int, budget: int) -> bool:
+    return extent % pieces == 0 and (size <= budget * pieces or pieces == extent)
 
 
 def is_trimmable(group: Group) -> bool:
