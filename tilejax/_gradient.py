@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 _ATTRIBUTE = "_tilejax_gradient"
 
@@ -23,9 +21,12 @@ def with_gradient(
     """Decorates a kernel with how it differentiates in reverse.
 
     `forward(*args, **kwargs)` gives `(results, saved)`, the kernel's results and a pytree of arrays to
-    keep; without it the kernel runs and nothing but its arguments is kept. `backward(saved, cotangents,
-    *args, **kwargs)` gives the tuple of the cotangents of the arguments, each a pytree like its argument,
-    `None` for one that has none (integers, static arguments).
+    keep; without it the kernel runs, nothing but its arguments is kept and `saved` is `None`.
+
+    `backward(saved, cotangents, *args, **kwargs)` gives a tuple of the cotangents of the arguments, each a
+    pytree like its argument and of its dtypes. `cotangents` is a pytree like the results, with `None` for
+    one that nothing depends on. A `None` in the tuple, or an argument after its end, has no cotangent here
+    (integers, static arguments); who asks for one gets the derivative of the program.
     """
 
     def decorate(kernel: Any) -> Any:
@@ -37,10 +38,11 @@ def with_gradient(
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """The transpose of a kernel's derivative: `fn(known, cotangents)` gives the cotangents of the active
-    operands."""
+    """The transpose of a kernel's derivative."""
 
     fn: Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+    """`fn(known operands, cotangents)`: for each active operand the cotangent, or `None` if it has none
+    here. A cotangent that is zero is `None`."""
 
     def batched(self, flags: tuple[bool, ...], size: int) -> Backward:
         """The same over a batch, which the flagged operands of the derivative (known ones, then tangents)
@@ -49,7 +51,7 @@ class Backward:
         def fn(known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
             axes = [0 if b else None for b in flags[: len(known)]]
             moved = jax.vmap(self.fn, in_axes=(axes, 0), axis_size=size)(list(known), list(cotangents))
-            return [ct if b else ct.sum(0) for ct, b in zip(moved, flags[len(known) :], strict=True)]
+            return _unbatched(moved, flags[len(known) :])
 
         return Backward(fn)
 
@@ -58,90 +60,79 @@ class Backward:
 class Gradient:
     """What `with_gradient` said, on the flat operands of one traced kernel."""
 
-    forward: Callable[[Sequence[Any]], tuple[list[Any], list[Any]]]
-    pullback: Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-    """`pullback(operands, saved, cotangents)`: a cotangent, or None, for each operand."""
+    forward: Callable[[Sequence[Any]], tuple[list[Any], Any]] | None
+    pullback: Callable[[Sequence[Any], Any, Sequence[Any]], list[Any]]
+    """`pullback(operands, saved, cotangents)`: a cotangent, or `None`, for each operand."""
 
     @classmethod
     def of(
-        cls,
-        fn: Any,
-        run: Callable[..., Any],
-        rebuild: Callable[[Sequence[Any]], Any],
-        offset: int,
-        outputs: Any,
+        cls, fn: Any, rebuild: Callable[[Sequence[Any]], Any], offset: int, count: int, outputs: Any
     ) -> Gradient | None:
         """The gradient of kernel `fn`, if it has its own.
 
-        `run` is the kernel on arrays. `rebuild` gives `(args, kwargs)` for the dynamic leaves, which follow
-        `offset` captured arrays among the operands, and `outputs` is the pytree of the results.
+        `rebuild` gives `(args, kwargs)` for the `count` dynamic leaves, which follow `offset` captured
+        arrays among the operands; `outputs` is the pytree of the results.
         """
         rule = getattr(fn, _ATTRIBUTE, None)
         if rule is None:
             return None
         forward_rule, backward_rule = rule
-        kept: list[Any] = []
+        places, _ = rebuild([_Place(offset + i) for i in range(count)])
 
-        def forward(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        def forward(operands: Sequence[Any]) -> tuple[list[Any], Any]:
             args, kwargs = rebuild(operands[offset:])
-            results, saved = forward_rule(*args, **kwargs) if forward_rule else (run(*args, **kwargs), ())
-            leaves, tree = jax.tree.flatten(saved)
-            kept[:] = [tree]
-            return jax.tree.leaves(results), leaves
+            results, saved = forward_rule(*args, **kwargs)
+            return jax.tree.leaves(results), saved
 
-        def pullback(operands: Sequence[Any], saved: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        def pullback(operands: Sequence[Any], saved: Any, cotangents: Sequence[Any]) -> list[Any]:
             args, kwargs = rebuild(operands[offset:])
-            moved = backward_rule(
-                jax.tree.unflatten(kept[0], saved), jax.tree.unflatten(outputs, cotangents), *args, **kwargs
-            )
-            leaves = jax.tree.leaves(tuple(moved), is_leaf=lambda x: x is None)
-            return [*[None] * offset, *leaves[: len(operands) - offset]]
+            moved = backward_rule(saved, jax.tree.unflatten(outputs, cotangents), *args, **kwargs)
+            result: list[Any] = [None] * (offset + count)
+            for place, cotangent in zip(places, moved, strict=False):
+                leaves = jax.tree.leaves(cotangent, is_leaf=lambda x: x is None)
+                for leaf, value in zip(jax.tree.leaves(place), leaves, strict=False):
+                    if isinstance(leaf, _Place):
+                        result[leaf.operand] = value
+            return result
 
-        return cls(forward, pullback)
+        return cls(forward if forward_rule else None, pullback)
 
-    def backward(
-        self, primals: Sequence[Any], outs: Sequence[Any], active: tuple[int, ...], smooth: tuple[int, ...]
-    ) -> Backward:
-        """The transpose of the derivative with the given active operands and smooth results."""
-        count = len(primals)
-        rough = {i: (x.shape, x.dtype) for i, x in enumerate(outs) if i not in smooth}
-        total = len(outs)
+    def backward(self, saved: Any, results: int, active: Sequence[int], smooth: Sequence[int]) -> Backward:
+        """The transpose of the derivative with the given active operands and, among `results`, smooth ones.
+        Its known operands are those of the kernel and the leaves of a pytree like `saved`."""
+        tree = jax.tree.structure(saved)
 
         def fn(known: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-            given = iter(cotangents)
-            full = [
-                np.zeros(rough[i][0], jax.dtypes.float0) if i in rough else next(given) for i in range(total)
-            ]
-            moved = self.pullback(known[:count], known[count:], full)
-            return [
-                jnp.zeros(known[i].shape, known[i].dtype) if moved[i] is None else moved[i] for i in active
-            ]
+            count = len(known) - tree.num_leaves
+            given = dict(zip(smooth, cotangents, strict=True))
+            kept = jax.tree.unflatten(tree, known[count:])
+            moved = self.pullback(known[:count], kept, [given.get(i) for i in range(results)])
+            return [moved[i] for i in active]
 
         return Backward(fn)
 
     def batched(self, flags: tuple[bool, ...], size: int) -> Gradient:
         """The same over a batch, which the flagged operands have first."""
         axes = [0 if b else None for b in flags]
+        alone = self.forward
 
-        def forward(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            return jax.vmap(self.forward, in_axes=(axes,), axis_size=size)(list(operands))
+        def forward(operands: Sequence[Any]) -> tuple[list[Any], Any]:
+            return jax.vmap(alone, in_axes=(axes,), axis_size=size)(list(operands))  # type: ignore[arg-type]
 
-        def pullback(operands: Sequence[Any], saved: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-            present: list[bool] = []
+        def pullback(operands: Sequence[Any], saved: Any, cotangents: Sequence[Any]) -> list[Any]:
+            each = jax.vmap(self.pullback, in_axes=(axes, 0, 0), axis_size=size)
+            return _unbatched(each(list(operands), saved, list(cotangents)), flags)
 
-            def each(operands: Any, saved: Any, cotangents: Any) -> list[Any]:
-                moved = self.pullback(operands, saved, cotangents)
-                present[:] = [ct is not None for ct in moved]
-                return [ct for ct in moved if ct is not None]
+        return Gradient(forward if alone else None, pullback)
 
-            moved = iter(
-                jax.vmap(each, in_axes=(axes, 0, 0), axis_size=size)(
-                    list(operands), list(saved), list(cotangents)
-                )
-            )
-            return [
-                None if not there else next(moved) if b else next(moved).sum(0)
-                for there, b in zip(present, flags, strict=True)
-            ]
 
-        return Gradient(forward, pullback)
+@dataclass(frozen=True)
+class _Place:
+    """Stands for an operand among the arguments."""
+
+    operand: int
+
+
+def _unbatched(cotangents: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+    """Cotangents over a batch: those of operands that had no batch add up."""
+    return [ct if b or ct is None else ct.sum(0) for ct, b in zip(cotangents, flags, strict=True)]

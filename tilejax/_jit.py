@@ -86,8 +86,7 @@ class _Kernel:
             again.arguments.update(jax.tree.unflatten(tree, seen))
             return again.args, again.kwargs
 
-        run = jit(self.fn, static_argnums=self.static_argnums, static_argnames=self.static_argnames)
-        gradient = Gradient.of(self.fn, run, rebuild, len(consts), results[0])
+        gradient = Gradient.of(self.fn, rebuild, len(consts), len(dynamic), results[0])
         return _Traced(program, [*consts, *(leaves[i] for i in dynamic)], results[0], gradient)
 
     @property

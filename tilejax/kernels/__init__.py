@@ -30,6 +30,7 @@ from . import (
     structured,
     transposition,
 )
+from . import backward as backward  # attaches the reverse mode of the others
 from .window import Window
 
 _TILES = ("block_rows", "block_cols")

@@ -33,9 +33,40 @@ def flash_attention(
 
     The softmax is in float32; its weights are rounded to the dtype of `v` for the second product.
     """
+    return _attention(q, k, v, scale, causal, block_q, block_kv, out, None)
+
+
+def flash_attention_residuals(
+    q: tj.TensorView,
+    k: tj.TensorView,
+    v: tj.TensorView,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    block_q: Size = None,
+    block_kv: Size = None,
+) -> tuple[View, View]:
+    """`(flash_attention(...), lse)`: also the logarithm of the sum of the exponentials of each query's
+    scores, `(batch, heads, queries)` in float32, from which the weights can be had again. It is 0 for a
+    query that sees no key."""
+    lse = tj.output(q.shape[:3], check_float("flash_attention", q=q, k=k, v=v))
+    return _attention(q, k, v, scale, causal, block_q, block_kv, None, lse), lse
+
+
+def _attention(
+    q: tj.TensorView,
+    k: tj.TensorView,
+    v: tj.TensorView,
+    scale: float | None,
+    causal: bool,
+    block_q: Size,
+    block_kv: Size,
+    out: View | None,
+    lse: View | None,
+) -> View:
     check_rank("flash_attention", 4, q=q, k=k, v=v)
     f32 = check_float("flash_attention", q=q, k=k, v=v)
-    group = _group(q, k, v)
+    group = group_size(q, k, v)
     (batches, heads, queries, channels), keys = q.shape, k.shape[2]
     scale = 1 / math.sqrt(max(channels, 1)) if scale is None else scale
     y = destination(out, (batches, heads, queries, v.shape[3]), q.dtype)
@@ -87,14 +118,18 @@ def flash_attention(
             row_sum = row_sum * decay + tj.sum(weight, s)
             return peak, row_sum, tj.mma(weight.astype(v.dtype), value, acc * decay)
 
-        _, row_sum, acc = result
-        mean = acc / tj.where(row_sum == 0.0, 1.0, row_sum)
+        row_max, row_sum, acc = result
+        seen = row_sum != 0.0
+        total = tj.where(seen, row_sum, 1.0)
+        mean = acc / total
         y(tj.coord(b0, h0, q0, 0), tj.shape(b, h, m, dv)).store(mean.astype(y.dtype))
+        if lse is not None:
+            lse(tj.coord(b0, h0, q0), tj.shape(b, h, m)).store(tj.where(seen, row_max, 0.0) + tj.log(total))
 
     return y
 
 
-def _group(q: tj.TensorView, k: tj.TensorView, v: tj.TensorView) -> int:
+def group_size(q: tj.TensorView, k: tj.TensorView, v: tj.TensorView) -> int:
     """How many query heads share a head of keys and values."""
     shapes = f"q has shape {q.shape}, k {k.shape} and v {v.shape}"
     if not q.dtype == k.dtype == v.dtype:

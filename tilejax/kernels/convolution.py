@@ -42,8 +42,8 @@ def conv2d(
     if bias is not None:
         check_float("conv2d", bias=bias)
         check_shape("conv2d", w.shape[3:], "the last axis of w", bias=bias)
-    stride, padding = _pair("stride", stride, 1), _pair("padding", padding, 0)
-    dilation = _pair("dilation", dilation, 1)
+    stride, padding = pair("stride", stride, 1), pair("padding", padding, 0)
+    dilation = pair("dilation", dilation, 1)
     height, width = (
         output_extent("conv2d", *sizes)
         for sizes in zip(x.shape[1:3], w.shape[:2], stride, padding, dilation, strict=True)
@@ -67,7 +67,7 @@ def conv2d(
         if bias is not None:
             value = value + bias[tj.coord(0), tj.shape(oc)].astype(f32)
         if relu:
-            value = tj.maximum(value, 0.0)
+            value = tj.where(value <= 0.0, 0.0, value)  # NaN stays, and the slope at 0 is 0
         y(tj.coord(n0, y0, x0, 0), tj.shape(b, oy, ox, oc)).store(value.astype(y.dtype))
 
     return y
@@ -91,7 +91,7 @@ def depthwise_conv_pool(
         raise tj.ShapeError(
             f"depthwise_conv_pool: x has shape {x.shape} and w {w.shape}; their channels must agree"
         )
-    padding = _pair("padding", padding, 0)
+    padding = pair("padding", padding, 0)
     height, width = (
         output_extent("depthwise_conv_pool", *sizes, 1)
         for sizes in zip(x.shape[:2], w.shape[:2], (1, 1), padding, strict=True)
@@ -122,8 +122,9 @@ def output_extent(kernel: str, extent: int, taps: int, stride: int, padding: int
     return max(0, (extent + 2 * padding - (taps - 1) * dilation - 1) // stride + 1)
 
 
-def _pair(name: str, value: Pair, least: int) -> tuple[int, int]:
-    pair = value if isinstance(value, tuple) else (value, value)
-    if len(pair) != 2 or not all(isinstance(v, int) and v >= least for v in pair):
+def pair(name: str, value: Pair, least: int) -> tuple[int, int]:
+    """`value` for both spatial dimensions; `ShapeError` if it is less than `least`."""
+    both = value if isinstance(value, tuple) else (value, value)
+    if len(both) != 2 or not all(isinstance(v, int) and v >= least for v in both):
         raise tj.ShapeError(f"{name} must be an int, or two, of at least {least}; got {value}")
-    return pair
+    return both
