@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tests.fuzz_text import (
     DTYPES,
@@ -67,6 +68,10 @@ class Expressions(Text):
         """A tile of some view, rather one of this dtype."""
         raise NotImplementedError
 
+    def load_element(self, scope: Scope) -> Value:
+        """One element of some view."""
+        raise NotImplementedError
+
     def loop_header(self, scope: Scope, carry: str | None) -> tuple[list[Index], bool]:
         """The decorator of a loop: its indices, and whether it is a pipeline."""
         raise NotImplementedError
@@ -88,7 +93,7 @@ class Expressions(Text):
     def _leaf(self, scope: Scope, axes: Axes, dtype: str) -> Value:
         kind = self.pick(["load"] * 6 + ["known"] * 2 + ["constant", "iota", "index"])
         if kind == "load":
-            value = self.load(scope, axes, dtype)
+            value = self.load(scope, axes, dtype) if self.chance(92) else self.load_element(scope)
             return value if value.dtype == dtype else self._as(value, dtype)
         known = [v for v in scope.values if v.dtype == dtype and set(v.axes) <= set(axes)]
         if kind == "known" and known:
@@ -323,12 +328,13 @@ class Expressions(Text):
     # Loops with a carry
 
     def _loop(self, scope: Scope, axes: Axes, dtype: str, fuel: int) -> Value:
-        """The final carry: a fold of something, or of anything. Some loops count their steps beside it."""
-        if not 0 < scope.depth < 4:
+        """The final carry: a fold of something, or of anything. Some carry two tiles, or a count of steps."""
+        if not 0 < scope.depth < 4 or scope.points > 100:
             return self._leaf(scope, axes, dtype)
-        over = self.shuffled(self.some(axes))
-        init = self.tame(self.expression(scope, over, dtype, min(fuel, 1)), STORED_BOUND)
-        init = self._over(init, over)
+        if self.chance(20):
+            return self._loop_of_two(scope, axes, dtype, fuel)
+        init = self._start(scope, axes, dtype, fuel)
+        over = init.axes
         counts = self.chance(25)
         indices, is_pipeline = self.loop_header(scope, f"({init.name}, 0)" if counts else init.name)
         step, result, carry, count = self.fresh("n"), self.fresh("v"), self.fresh("c"), self.fresh("k")
@@ -346,6 +352,27 @@ class Expressions(Text):
             self.emit(f"{result}, {count} = {result}")
             scope.values.append(Value(count, (), "int32"))
         return Value(result, over, dtype, max(after.bound, init.bound))
+
+    def _start(self, scope: Scope, axes: Axes, dtype: str, fuel: int) -> Value:
+        over = self.shuffled(self.some(axes))
+        return self._over(self.tame(self.expression(scope, over, dtype, min(fuel, 1)), STORED_BOUND), over)
+
+    def _loop_of_two(self, scope: Scope, axes: Axes, dtype: str, fuel: int) -> Value:
+        """Each step makes each of two tiles of both, as an online softmax does."""
+        starts = [self._start(scope, axes, d, fuel) for d in (dtype, self.pick(DTYPES))]
+        indices, is_pipeline = self.loop_header(scope, f"({starts[0].name}, {starts[1].name})")
+        step, result, carry = self.fresh("n"), self.fresh("v"), self.fresh("c")
+        self.open(f"def {result}({step}, {carry}):")
+        body = self.enter(scope, step, indices, is_pipeline)
+        before = [replace(v, name=f"{carry}[{i}]", bound=STORED_BOUND) for i, v in enumerate(starts)]
+        body.values += before * 2
+        after = [self.tame(self.expression(body, v.axes, v.dtype, fuel), STORED_BOUND) for v in before]
+        new = ", ".join(self._over(x, v.axes).name for x, v in zip(after, before, strict=True))
+        self.emit(f"return {new}")
+        self.close()
+        first, second = (replace(v, name=f"{result}[{i}]", bound=STORED_BOUND) for i, v in enumerate(starts))
+        scope.values.append(second)
+        return first
 
     def enter(self, scope: Scope, step: str, indices: list[Index], is_pipeline: bool) -> Scope:
         """The scope of a loop's body, once its indices are bound."""

@@ -196,8 +196,8 @@ class _Writer(Expressions):
             if scope.is_pipeline and self.chance(20):
                 self.emit(f'{scope.nest}.stage("{self.fresh("stage")}")')
             kinds = [self.store] * 5 + [self.store_element] if scope.blocks else [self.value]
-            kinds += [self.loop] * 2 if scope.depth < 4 else []
-            kinds += [self.sub_programs] if scope.depth < 3 else []
+            kinds += [self.loop] * 2 if scope.depth < 4 and scope.points < 100 else []
+            kinds += [self.sub_programs] if scope.depth < 3 and scope.points < 100 else []
             self.pick(kinds)(scope)
 
     def loop(self, scope: Scope) -> None:
@@ -301,11 +301,26 @@ class _Writer(Expressions):
         if is_inside and self.chance(50):
             text = f"{view.name}[{where}, tj.Bounds.ASSUME]"
         elif self.chance(25):
-            text = f"{view.name}({where}).load({self.pick([0, 1] if dtype == 'bool' else [1, 3, 7])})"
+            text = f"{view.name}({where}).load({self.fallback(dtype)})"
         else:
             text = f"{view.name}[{where}]"
         value = self.let(text, chosen, dtype, STORED_BOUND)
         return self.remove(value, tuple(a for a in chosen if a not in axes))
+
+    def load_element(self, scope: Scope) -> Value:
+        view = self.pick(v for v in self.views if v.name not in self.written or v.name in scope.blocks)
+        if view.name in scope.blocks:
+            origin = self.inside(scope, scope.blocks[view.name], None)
+        else:
+            origin = ", ".join(self.anywhere(scope, 1, length)[0] for length in view.shape)
+        condition = f", where={self.expression(scope, (), 'bool', 1).name}" if self.chance(50) else ""
+        text = f"tj.lowlevel.load({view.name}, {origin}{condition}, fallback={self.fallback(view.dtype)})"
+        return self.let(text, (), view.dtype, STORED_BOUND)
+
+    def fallback(self, dtype: str) -> str:
+        if dtype in FLOATS and self.special:
+            return self.pick(['float("-inf")', 'float("nan")', "3"])
+        return self.pick(["0", "1"] if dtype == "bool" else ["1", "3", "7"])
 
     def store(self, scope: Scope) -> None:
         view = self.pick(v for v in self.views if v.name in scope.blocks)

@@ -70,6 +70,11 @@ class Scope:
     depth: int = 0
     is_pipeline: bool = False
 
+    @property
+    def points(self) -> int:
+        """How often the code here runs."""
+        return math.prod(max(index.extent, 1) for index in self.indices)
+
     def inside(self, nest: str, indices: list[Index], is_pipeline: bool = False) -> Scope:
         """The scope of the body of a nest in this one."""
         known = [*self.indices, *indices]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 
 
+@functools.cache
 def is_float(dtype: np.dtype) -> bool:
     """Also true of bfloat16 and the 8-bit floats, which NumPy does not count as floating."""
     return bool(jnp.issubdtype(dtype, np.floating))
