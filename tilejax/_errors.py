@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
 from types import CodeType
-
 from typing import Any
 
 import jax
@@ -55,8 +54,9 @@ class Loc:
 
 
 def user_location(error: BaseException | None = None) -> Loc | None:
-    """The innermost frame that is neither ours nor JAX's, of this call or of where `error` was raised; a documented
-    kernel's line counts as a user's."""
+    """The innermost frame that is neither ours nor JAX's, of this call or of where `error` was raised; a
+    documented kernel's line counts as a user's.
+    """
     inner = None
     for code, line in _stack() if error is None else _raised_at(error):
         place = code.co_filename, line, code.co_name
@@ -79,7 +79,9 @@ def _raised_at(error: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def assigned_name() -> str | None:
-    """The variable that the user's statement assigns the call being made to, where it is a plain `name = call(...)`."""
+    """The variable that the user's statement assigns the call being made to, where it is a plain `name =
+    call(...)`.
+    """
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_LANGUAGE):
         frame = frame.f_back
