@@ -134,9 +134,7 @@ REFERENCES = {
     "exp": Reference(partial(kernels.exp, **_TWO_BLOCKS), jnp.exp, (_MATRIX,)),
     "clamp": Reference(partial(kernels.clamp, **_TWO_BLOCKS), lambda x: jnp.clip(x, -0.5, 0.5), (_MATRIX,)),
     "add": Reference(partial(kernels.add, **_TWO_BLOCKS), jnp.add, (_MATRIX, _OTHER)),
-    "saxpy": Reference(
-        partial(kernels.saxpy, **_TWO_BLOCKS), lambda x, y: x / 0.4 + y, (_MATRIX, _OTHER)
-    ),
+    "saxpy": Reference(partial(kernels.saxpy, **_TWO_BLOCKS), lambda x, y: x / 0.4 + y, (_MATRIX, _OTHER)),
     "bias_gelu_residual": Reference(
         partial(kernels.bias_gelu_residual, **_TWO_BLOCKS), bias_gelu_residual, (_MATRIX, _BIAS, _OTHER)
     ),
@@ -193,7 +191,5 @@ REFERENCES = {
         partial(segment_sum, num_segments=4),
         (_IDS, _normal(7, 2)),
     ),
-    "structured_sum": Reference(
-        kernels.structured_sum, lambda x: x.sum((1, 2, 3)), (_normal(3, 2, 2, 4),)
-    ),
+    "structured_sum": Reference(kernels.structured_sum, lambda x: x.sum((1, 2, 3)), (_normal(3, 2, 2, 4),)),
 }

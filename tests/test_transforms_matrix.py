@@ -50,7 +50,9 @@ def vmap(f: Function) -> Function:
         axes: list[int | None] = [-1, *(0 for _ in args[1:])]
         if len(args) == 3:
             axes[1] = None
-        moved = [x if d is None else jnp.stack([x, x[::-1] * 1.25], d) for x, d in zip(args, axes, strict=True)]
+        moved = [
+            x if d is None else jnp.stack([x, x[::-1] * 1.25], d) for x, d in zip(args, axes, strict=True)
+        ]
         return jax.vmap(f, in_axes=tuple(axes), out_axes=-1)(*moved)
 
     return run
@@ -80,7 +82,9 @@ def _all(f: Function, smooth: list[int], args: list[Any], jit: bool) -> Function
             return f(*full)
 
         return {
-            " ".join(t.__name__ for t in word): _compose(word, part, n % (len(word) + 1) if jit else None)(*floats)
+            " ".join(t.__name__ for t in word): _compose(word, part, n % (len(word) + 1) if jit else None)(
+                *floats
+            )
             for n, word in enumerate(WORDS)
         }
 
