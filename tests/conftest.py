@@ -1,4 +1,4 @@
-"""Four CPU devices for the multi-device tests, and every program verified. Warnings are errors by pyproject.toml."""
+"""Four CPU devices for the multi-device tests; every program is verified. Warnings are errors by pyproject."""
 
 import jax
 import pytest
@@ -11,7 +11,7 @@ jax.config.update("jax_num_cpu_devices", 4)
 
 @pytest.fixture(autouse=True, scope="session")
 def verified_programs():
-    """Every program that a test runs, as it was traced or as a transform left it, keeps the rules of programs."""
+    """Every program that a test runs, as traced or as a transform left it, keeps the rules of programs."""
     patch = pytest.MonkeyPatch()
     for module, name in ((lowering, "compile_program"), (interpreter, "run")):
         inner = getattr(module, name)

@@ -49,8 +49,8 @@ def _check_scopes(jaxpr: Any, name: str) -> None:
         scope = eqn.params.get("scope")
         if eqn.primitive.name == "tile_parallel" and scope not in _XLA_SCOPES:
             raise UnsupportedError(
-                f"kernel {name}: parallel({', '.join(eqn.params['names'])}) asks for scope {scope.name}, which "
-                f"backend xla does not have; it takes {', '.join(s.name for s in _XLA_SCOPES)}",
+                f"kernel {name}: parallel({', '.join(eqn.params['names'])}) asks for scope {scope.name}, "
+                f"which backend xla does not have; it takes {', '.join(s.name for s in _XLA_SCOPES)}",
                 loc=eqn.params["loc"],
             )
         if "body" in eqn.params:
