@@ -1,4 +1,4 @@
-"""Derivatives of the documented kernels by difference quotients and by hand, and JAX's ways to ask for them."""
+"""Derivatives of the documented kernels, by difference quotients and by hand."""
 
 from __future__ import annotations
 

@@ -82,7 +82,9 @@ def test_integer_results_of_floating_inputs():
     """Their cotangent is float0, and does not count."""
     x = normal(3, 4)
     (values, places), pull = jax.vjp(kernels.sort, x)
-    (ct,) = pull((np.ones(values.shape, np.float32) * np.arange(4), np.zeros(places.shape, jax.dtypes.float0)))
+    (ct,) = pull(
+        (np.ones(values.shape, np.float32) * np.arange(4), np.zeros(places.shape, jax.dtypes.float0))
+    )
     np.testing.assert_array_equal(ct, np.argsort(np.argsort(x, -1), -1))
 
 
