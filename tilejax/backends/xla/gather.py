@@ -22,7 +22,8 @@ def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_
     *coords, fallback = coords_and_fallback
     shape = tuple(shape)
     placed = iter(
-        rename(c, shape, dict(enumerate(where))) for c, where in zip(coords, coord_dims, strict=True)
+        rename(unstack(plan, c), shape, dict(enumerate(where)))
+        for c, where in zip(coords, coord_dims, strict=True)
     )
     where: list[Val | int] = [d if d is not None else next(placed) for d in dims]
     if 0 in shape:
