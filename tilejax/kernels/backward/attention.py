@@ -78,10 +78,9 @@ def flash_attention_backward(
 
 
 with_gradient(backward=flash_attention, forward=flash_attention_forward)(attention.flash_attention)
-_forward = jit(
-    attention.flash_attention_residuals, static_argnames=("scale", "causal", "block_q", "block_kv")
-)
-_backward = jit(flash_attention_backward, static_argnames=("scale", "causal", "block_q", "block_kv"))
+_STATIC = ("causal", "block_q", "block_kv")
+_forward = jit(attention.flash_attention_residuals, static_argnames=_STATIC)
+_backward = jit(flash_attention_backward, static_argnames=_STATIC)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ adds what they left."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tilejax as tj
@@ -10,6 +11,11 @@ import tilejax as tj
 from ..._jit import jit
 from ..blocks import Blocks, Size, cut, tiles
 from ..checks import accumulator
+
+
+def rows_of(x: Any) -> Any:
+    """The array as a matrix of its rows, all axes but the last being one."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def column_sum(

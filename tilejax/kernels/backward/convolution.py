@@ -18,7 +18,7 @@ from ..blocks import Size, block_size, cut, on_gpu, tiles
 from ..checks import check_float
 from ..convolution import Pair, pair
 from ..windows import pixels, windows
-from .columns import summed
+from .columns import rows_of, summed
 
 _SIZES = ("block_rows", "block_cols")
 
@@ -47,12 +47,11 @@ def conv2d(
     """`(dx, dw, dbias)`."""
     sizes = {"block_rows": block_rows, "block_cols": block_cols}
     if relu:
-        channels = dy.shape[-1]
-        dy = _uncut(saved.reshape(-1, channels), dy.reshape(-1, channels)).reshape(dy.shape)
+        dy = _uncut(rows_of(saved), rows_of(dy)).reshape(dy.shape)
     geometry = pair("stride", stride, 1), pair("padding", padding, 0), pair("dilation", dilation, 1)
     dx = _image(dy, w, x.shape, x.dtype, *geometry, **sizes)
     dw = _filters(x, dy, w.shape, w.dtype, *geometry, **sizes)
-    dbias = None if bias is None else summed(dy.reshape(-1, dy.shape[-1]), bias.dtype)
+    dbias = None if bias is None else summed(rows_of(dy), bias.dtype)
     return dx, dw, dbias
 
 

@@ -12,7 +12,7 @@ from ..._jit import jit
 from .. import elementwise
 from ..blocks import Size
 from ..checks import check_float
-from .columns import Partials, sum_blocks
+from .columns import Partials, rows_of, sum_blocks
 
 
 def bias_gelu_residual(
@@ -27,8 +27,7 @@ def bias_gelu_residual(
     out: None = None,
 ) -> tuple[Any, Any, Any]:
     """The slope of GELU times `dy`, its sum over all but the last axis, and `dy`."""
-    rows = math.prod(x.shape[:-1]), x.shape[-1]
-    dx, dbias = _gelu(x.reshape(rows), bias, dy.reshape(rows), block_rows=block_rows, block_cols=block_cols)
+    dx, dbias = _gelu(rows_of(x), bias, rows_of(dy), block_rows=block_rows, block_cols=block_cols)
     return dx.reshape(x.shape), dbias, dy.astype(residual.dtype)
 
 
