@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from . import contract
+from .stack import unstack
 from .tile_ops import reduce_entries
 from .value import Atom, Val, regroup, unify
 
@@ -75,7 +76,7 @@ def _final(jaxpr: Any, var: Any, out: Any, reassociate: bool) -> Any:
 
 
 def _accumulate(ev: Any, eqn: Any, var: Any, start: Val, env: dict[Any, Val], steps: list[Atom]) -> Val:
-    plan = ev.plan
+    plan, start = ev.plan, unstack(ev.plan, start)
     if eqn.primitive.name == "tile_mma":
         a, b = (ev.read(env, v) for v in eqn.invars[:2])
         if any(s not in a.atoms() and s not in b.atoms() for s in steps):

@@ -64,6 +64,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
     """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is
     reduced stays whole, trimmed or not, where what was trimmed is the identity of `op`."""
     gone = set(entries)
+    val = unstack(plan, val)
     if val.array is None:
         val = split_entries(plan, val, entries)
     whole = [g for g in val.groups if set(g) <= gone]
