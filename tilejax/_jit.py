@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _compat
 from . import _transformations as _transformations  # registers vmap and the derivatives
-from ._errors import ScopeError, TileError, TileTypeError, user_location
+from ._errors import ScopeError, ShapeError, TileError, TileTypeError, user_location
 from ._gradient import Gradient
 from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
@@ -133,6 +133,13 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
         ) from None
     if np.dtype(aval.dtype).kind == "c":
         raise TileTypeError(f"argument {name} is {aval.dtype}: complex arrays are not supported")
+    for i, extent in enumerate(aval.shape):
+        if not isinstance(extent, int):
+            shape = ", ".join(map(str, aval.shape))
+            raise ShapeError(
+                f"argument {name} has shape ({shape}): dimension {i}, {extent}, must be static, for a kernel "
+                "is traced for given extents. What jax.vmap adds to the kernel may be symbolic"
+            )
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 

@@ -20,6 +20,7 @@ from jax.interpreters import ad, batching, mlir
 
 from . import _compat
 from .backends.lowering import compiled
+from .backends.registry import check_backend
 from .ir.program import derivative_p, kernel_p, run_derivative, run_kernel
 from .transforms.batching import batch
 
@@ -27,6 +28,10 @@ from .transforms.batching import batch
 def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **params: Any) -> Any:
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
+    if not isinstance(size, int):  # symbolic, under jax.export: a grid has numbers, but the `lax` need not
+        check_backend(program, params["options"], params["name"])
+        closed = compiled(program, params["options"], differentiable=True)
+        return _run(_mapped(closed, flags, size), moved), [0] * len(closed.jaxpr.outvars)
     mapped = None if gradient is None else gradient.batched(flags, size)
     out = run_kernel(moved, program=batch(program, flags, size), gradient=mapped, **params)
     return out, [0] * len(out)
@@ -169,9 +174,15 @@ def _pullback(closed: Any, unknown: tuple[int, ...]) -> Any:
     return jax.make_jaxpr(fn)(*known, *outputs)
 
 
-@functools.lru_cache(maxsize=1024)
-def _mapped(closed: Any, flags: tuple[bool, ...], size: int) -> Any:
+def _mapped(closed: Any, flags: tuple[bool, ...], size: Any) -> Any:
     """`closed` over a batch, which is the first dimension of the flagged operands and of all results."""
+    if isinstance(size, int):
+        return _mapped_once(closed, flags, size)
+    return _mapped_once.__wrapped__(closed, flags, size)  # symbols of different exports don't compare
+
+
+@functools.lru_cache(maxsize=1024)
+def _mapped_once(closed: Any, flags: tuple[bool, ...], size: Any) -> Any:
     inputs = [
         jax.ShapeDtypeStruct((size, *a.shape), a.dtype) if b else a
         for a, b in zip(_inputs(closed), flags, strict=True)
