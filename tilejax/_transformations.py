@@ -19,7 +19,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from . import _compat
-from .backends.lowering import compiled
+from .backends.lowering import compiled, implement
 from .backends.registry import check_backend
 from .ir.program import derivative_p, kernel_p, run_derivative, run_kernel
 from .transforms.batching import batch
@@ -197,14 +197,7 @@ def _evaluate_derivative(*operands: Any, closed: Any, linear: Any, backward: Any
     return _run(closed, operands)
 
 
-derivative_p.def_impl(lambda *operands, **params: _call(tuple(params.items()))(*operands))
-
-
-@functools.lru_cache(maxsize=1024)
-def _call(params: tuple[tuple[str, Any], ...]) -> Any:
-    return jax.jit(lambda *operands: derivative_p.bind(*operands, **dict(params)))
-
-
+implement(derivative_p)
 mlir.register_lowering(derivative_p, _compat.lower_plain(_evaluate_derivative))
 batching.primitive_batchers[kernel_p] = _kernel_batch
 batching.primitive_batchers[derivative_p] = _derivative_batch
