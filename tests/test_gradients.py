@@ -138,12 +138,17 @@ def kernels_of(f: Function, args: Any) -> list[str]:
         return sum((x**2).sum() for x in jax.tree.leaves(f(*args)) if jnp.issubdtype(x.dtype, jnp.floating))
 
     smooth = [i for i, x in enumerate(args) if jnp.issubdtype(x.dtype, jnp.floating)]
-    jaxpr = jax.make_jaxpr(jax.grad(loss, argnums=smooth))(*args)
-    return sorted(
-        eqn.params.get("name", "derivative")
-        for eqn in jaxpr.jaxpr.eqns
-        if eqn.primitive.name.startswith("tile_")
-    )
+    return sorted(_names(jax.make_jaxpr(jax.grad(loss, argnums=smooth))(*args).jaxpr))
+
+
+def _names(jaxpr: Any) -> list[str]:
+    found = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("jit", "pjit"):
+            found += _names(eqn.params["jaxpr"].jaxpr)
+        elif eqn.primitive.name.startswith("tile_"):
+            found.append(eqn.params.get("name", "derivative"))
+    return found
 
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm", "rmsnorm", "cumsum", "bias_gelu_residual"])
