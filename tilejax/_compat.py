@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,11 +66,12 @@ def same_varying(operands: Sequence[Any]) -> list[Any]:
 
 
 def lower_plain(fn: Callable) -> Callable:
-    """A lowering rule from `fn`, traced as outside of shard_map: inside, a value's varying axes don't
-    concern it."""
-    rule = mlir.lower_fun(fn, multiple_results=True)
+    """A lowering rule from `fn(platforms, *operands, **params)`, traced as outside of shard_map: inside, a
+    value's varying axes don't concern it."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        platforms = tuple(ctx.platforms or ctx.module_context.platforms)
+        rule = mlir.lower_fun(functools.partial(fn, platforms), multiple_results=True)
         plain = [[ShapedArray(a.shape, a.dtype) for a in avals] for avals in (ctx.avals_in, ctx.avals_out)]
         return rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
 

@@ -19,8 +19,9 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from . import _compat
+from ._errors import UnsupportedError
 from .backends.lowering import compiled, implement
-from .backends.registry import check_backend
+from .backends.registry import choose
 from .ir.program import derivative_p, kernel_p, run_derivative, run_kernel
 from .transforms.batching import batch
 
@@ -29,7 +30,8 @@ def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **pa
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
     if not isinstance(size, int):  # symbolic, under jax.export: a grid has numbers, but the `lax` need not
-        check_backend(program, params["options"], params["name"])
+        if choose(program, params["options"], params["name"], ()) != "xla":
+            raise UnsupportedError(f"kernel {params['name']}: a symbolic batch size needs backend xla")
         closed = compiled(program, params["options"], differentiable=True)
         return _run(_mapped(closed, flags, size), moved), [0] * len(closed.jaxpr.outvars)
     mapped = None if gradient is None else gradient.batched(flags, size)
@@ -193,7 +195,7 @@ def _mapped_once(closed: Any, flags: tuple[bool, ...], size: Any) -> Any:
     return jax.make_jaxpr(fn)(*inputs)
 
 
-def _evaluate_derivative(*operands: Any, closed: Any, linear: Any, backward: Any) -> list[Any]:
+def _evaluate_derivative(_: tuple[str, ...], *operands: Any, closed: Any, linear: Any, backward: Any) -> list[Any]:
     return _run(closed, operands)
 
 

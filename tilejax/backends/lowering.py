@@ -13,7 +13,8 @@ from jax.interpreters import mlir
 
 from .. import _compat
 from ..ir.program import kernel_p
-from .registry import Options, check_backend
+from .registry import Options, choose
+from .triton import lower as triton
 from .xla.evaluate import compile_program
 
 
@@ -23,8 +24,11 @@ def compiled(program: Any, options: Options, differentiable: bool = False) -> An
     return compile_program(program, options["temporary_bytes"], differentiable)
 
 
-def _evaluate(*operands: Any, program: Any, name: str, options: Options, gradient: Any) -> list[Any]:
-    check_backend(program, options, name)
+def _evaluate(
+    platforms: tuple[str, ...], *operands: Any, program: Any, name: str, options: Options, gradient: Any
+) -> list[Any]:
+    if choose(program, options, name, platforms) == "triton":
+        return triton.run(program, operands, num_warps=options["num_warps"], num_stages=options["num_stages"])
     closed = compiled(program, options)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
 

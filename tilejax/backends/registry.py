@@ -35,26 +35,38 @@ class Options:
         return dict(self.params).get(key, DEFAULTS[key])
 
 
-def check_backend(program: Any, options: Options, name: str) -> None:
-    """`UnsupportedError` for a backend that is not built, and for a scope that a CPU does not have."""
-    if options.backend in ("triton", "mosaic", "metal"):
+def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> str:
+    """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or
+    lacks a scope."""
+    backend = "xla" if options.backend == "auto" else options.backend
+    if backend in ("mosaic", "metal"):
         raise UnsupportedError(
-            f'kernel {name}: backend "{options.backend}" is not built yet; use "xla" or "auto"'
+            f'kernel {name}: backend "{backend}" is not built yet; use "xla", "triton" or "auto"'
         )
-    _check_scopes(program.jaxpr, name)
+    if backend == "triton" and not set(platforms) <= {"cuda", "rocm"}:
+        raise UnsupportedError(
+            f'kernel {name}: backend "triton" needs an NVIDIA GPU, but the kernel is compiled for '
+            f'{", ".join(platforms)}; use "xla" or "auto" there'
+        )
+    _check_scopes(program.jaxpr, name, backend)
+    return backend
 
 
-def _check_scopes(jaxpr: Any, name: str) -> None:
+def _check_scopes(jaxpr: Any, name: str, backend: str) -> None:
     for eqn in jaxpr.eqns:
         scope = eqn.params.get("scope")
-        if eqn.primitive.name == "tile_parallel" and scope not in _XLA_SCOPES:
+        if eqn.primitive.name == "tile_parallel" and scope not in _SCOPES[backend]:
             raise UnsupportedError(
                 f"kernel {name}: parallel({', '.join(eqn.params['names'])}) asks for scope {scope.name}, "
-                f"which backend xla does not have; it takes {', '.join(s.name for s in _XLA_SCOPES)}",
+                f"which backend {backend} does not have; it takes "
+                f"{', '.join(s.name for s in _SCOPES[backend])}",
                 loc=eqn.params["loc"],
             )
         if "body" in eqn.params:
-            _check_scopes(eqn.params["body"].jaxpr, name)
+            _check_scopes(eqn.params["body"].jaxpr, name, backend)
 
 
-_XLA_SCOPES = (Scope.AUTOMATIC, Scope.WORKER, Scope.VECTOR)
+_SCOPES = {
+    "xla": (Scope.AUTOMATIC, Scope.WORKER, Scope.VECTOR),
+    "triton": (Scope.AUTOMATIC, Scope.GROUP, Scope.WORKER),
+}

@@ -1,0 +1,215 @@
+"""Elementwise primitives, changes of shape and gathers, in what Pallas lowers for Triton."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ..._errors import UnsupportedError
+from .tile_ops import select_sum
+from .tiles import full, padded, padded_shape
+
+
+def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[Any]:
+    """Any primitive that is not a tile operation."""
+    name, params = eqn.primitive.name, eqn.params
+    target = tuple(eqn.outvars[0].aval.shape)
+    if name in _SHAPES:
+        return [_SHAPES[name](values, shapes, target, params)]
+    if name not in _DIRECT and name not in _EXPANDED:
+        raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
+    extents = padded_shape(target)
+    values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
+    if name in _EXPANDED:
+        return [_EXPANDED[name](*values, **params)]
+    out = eqn.primitive.bind(*values, **params)
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+_DIRECT = frozenset(
+    """
+    abs add and ceil cos div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p lt max min
+    mul ne neg not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sin
+    sqrt square sub tan tanh xor
+    """.split()  # noqa: SIM905
+)
+
+
+def _erf(x: Any, **_: Any) -> Any:
+    """Abramowitz and Stegun 7.1.26 is too coarse; this is the rational form that XLA uses for f32."""
+    wide = x.astype(np.float32)
+    t = jnp.clip(wide, -4.0, 4.0)
+    s = t * t
+    top = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
+    top += (-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
+    bottom = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
+    bottom += (-1.42647390514189e-02,)
+    return jnp.where(wide != wide, wide, t * _horner(s, top) / _horner(s, bottom)).astype(x.dtype)
+
+
+def _horner(x: Any, coefficients: Sequence[float]) -> Any:
+    total = jnp.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        total = total * x + np.float32(c)
+    return total
+
+
+def _round(x: Any, *, rounding_method: Any) -> Any:
+    """To the nearest integer, ties to even: adding and subtracting 2**23 does it, where it is exact."""
+    wide = x.astype(np.float32)
+    magic = np.float32(2.0**23)
+    magnitude = jnp.abs(wide)
+    if rounding_method == lax.RoundingMethod.TO_NEAREST_EVEN:
+        near = jnp.floor(magnitude)
+        rest = magnitude - near
+        odd = near - 2.0 * jnp.floor(near * 0.5)
+        up = (rest > 0.5) | ((rest == 0.5) & (odd == 1.0))
+        rounded = near + jnp.where(up, 1.0, 0.0)
+    else:
+        rounded = jnp.floor(magnitude + 0.5)
+    out = jnp.where(magnitude < magic, rounded, magnitude)
+    return jnp.where(wide < 0, -out, out).astype(x.dtype)
+
+
+def _convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
+    """A cast; a float becomes an integer saturating, NaN becoming 0."""
+    if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(new_dtype, np.integer):
+        info = jnp.iinfo(new_dtype)
+        wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+        low, high = float(info.min), float(info.max)
+        clipped = jnp.clip(wide, low, high)
+        out = lax.convert_element_type(
+            jnp.where(wide != wide, full(wide.shape, 0, wide.dtype), clipped), _via(new_dtype)
+        )
+        # The greatest value of a wide integer is not a float: its neighbour would overflow.
+        out = jnp.where(wide >= high, full(out.shape, info.max, out.dtype), out)
+        return lax.convert_element_type(out, new_dtype)
+    return lax.convert_element_type(x, new_dtype)
+
+
+def _via(dtype: Any) -> Any:
+    return np.int64 if np.dtype(dtype) in (np.uint32, np.uint64, np.int64) else np.int32
+
+
+def _logistic(x: Any, **_: Any) -> Any:
+    return (1.0 / (1.0 + jnp.exp(-x.astype(np.float32)))).astype(x.dtype)
+
+
+def _sign(x: Any, **_: Any) -> Any:
+    if not jnp.issubdtype(x.dtype, np.floating):
+        return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), jnp.zeros_like(x)))
+    return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))
+
+
+def _clamp(low: Any, x: Any, high: Any, **_: Any) -> Any:
+    return lax.min(lax.max(x, low), high)
+
+
+def _log2(x: Any, **_: Any) -> Any:
+    return (jnp.log(x.astype(np.float32)) * np.float32(1 / math.log(2))).astype(x.dtype)
+
+
+_EXPANDED: dict[str, Callable[..., Any]] = {
+    "erf": _erf,
+    "round": _round,
+    "convert_element_type": _convert,
+    "logistic": _logistic,
+    "sign": _sign,
+    "clamp": _clamp,
+    "log2": _log2,
+    "copy": lambda x: x,
+}
+
+
+def _broadcast_in_dim(values, shapes, target, params) -> Any:
+    dims = params["broadcast_dimensions"]
+    extents = padded_shape(target)
+    return lax.broadcast_in_dim(values[0], extents, dims)
+
+
+def _reshape(values, shapes, target, params) -> Any:
+    (value,), (shape,) = values, shapes
+    old, new = [n for n in shape if n != 1], [n for n in target if n != 1]
+    if old != new and any(n != padded(n) for n in (*old, *new)):
+        return _rearrange(value, shape, target)
+    return lax.reshape(value, padded_shape(target))
+
+
+def _rearrange(value: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Any:
+    """A reshape of extents that are padded: each element is selected from the whole tile."""
+    extents = padded_shape(target)
+    source, rest = jnp.zeros(extents, np.int32), jnp.zeros(extents, np.int32)
+    for d, n in enumerate(target):
+        rest = rest * np.int32(n) + lax.broadcasted_iota(np.int32, extents, d)
+    stride = 1
+    for n in reversed(shape):
+        source = source + lax.rem(rest, np.int32(max(n, 1))) * np.int32(stride)
+        rest, stride = lax.div(rest, np.int32(max(n, 1))), stride * padded(n)
+    whole = (*extents, stride)
+    flat = lax.broadcast_in_dim(lax.reshape(value, (stride,)), whole, (len(extents),))
+    here = lax.broadcasted_iota(np.int32, whole, len(extents)) == _expand(source, len(whole))
+    return select_sum(here, flat, len(extents))
+
+
+def _transpose(values, shapes, target, params) -> Any:
+    return lax.transpose(values[0], params["permutation"])
+
+
+def _iota(values, shapes, target, params) -> Any:
+    index = lax.broadcasted_iota(np.int32, padded_shape(target), params["dimension"])
+    return _convert(index, new_dtype=params["dtype"])
+
+
+_SHAPES: dict[str, Callable[..., Any]] = {
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "expand_dims": _reshape,
+    "transpose": _transpose,
+    "iota": _iota,
+}
+
+
+def gather(
+    values: list[Any], shapes: list[tuple[int, ...]], *, shape, dims, coord_dims, loc, **_: Any
+) -> Any:
+    """`tile_gather`: for each indexed dimension, a select among its elements."""
+    tile, *coords, fallback = values
+    extents = padded_shape(shape)
+    sources = tuple(i for i, d in enumerate(dims) if d is None)
+    # The tile over the result's dimensions and, after them, its indexed ones.
+    where = [d if d is not None else len(shape) + sources.index(i) for i, d in enumerate(dims)]
+    order = sorted(range(len(dims)), key=lambda i: where[i])
+    whole = (*extents, *(padded(shapes[0][i]) for i in sources))
+    spread = lax.broadcast_in_dim(
+        lax.transpose(tile, order), _ones_except(whole, [where[i] for i in order]), [where[i] for i in order]
+    )
+    spread = jnp.broadcast_to(spread, whole)
+    inside: Any = full(extents, True, np.bool_)
+    for k, i in reversed(list(enumerate(sources))):
+        index = _at_result(coords[k], coord_dims[k], extents)
+        axis = len(shape) + k
+        here = lax.broadcasted_iota(np.int32, spread.shape, axis) == _expand(index, spread.ndim)
+        spread = select_sum(here, spread, axis)
+        inside = inside & (index >= 0) & (index < np.int32(shapes[0][i]))
+    return jnp.where(inside, spread, jnp.broadcast_to(fallback, extents))
+
+
+def _ones_except(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    return [n if i in dims else 1 for i, n in enumerate(shape)]
+
+
+def _at_result(coord: Any, dims: Sequence[int], extents: Sequence[int]) -> Any:
+    order = sorted(range(len(dims)), key=lambda i: dims[i])
+    moved = lax.transpose(coord, order) if order != list(range(len(dims))) else coord
+    ones = lax.broadcast_in_dim(moved, _ones_except(extents, dims), [dims[i] for i in order])
+    return jnp.broadcast_to(ones, tuple(extents))
+
+
+def _expand(array: Any, rank: int) -> Any:
+    return lax.reshape(array, (*array.shape, *(1,) * (rank - array.ndim)))

@@ -1,0 +1,105 @@
+"""Tiles in registers. Triton takes only extents that are powers of two, so every extent is rounded up and
+what is beyond the tile's own is padding: anything may be in it, and an operation that would see it masks it
+first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def padded(n: int) -> int:
+    """The extent that a dimension of `n` has in registers."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def padded_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(padded, shape))
+
+
+@dataclass(frozen=True)
+class View:
+    """A view as a kernel sees it: a flat reference to global memory and the array's shape."""
+
+    ref: Any
+    shape: tuple[int, ...]
+    dtype: Any
+    barrier: bool
+    """Whether a program both loads and stores it: its threads then wait for each other in between."""
+
+
+def scalar(value: Any, dtype: Any) -> Any:
+    """A rank-0 constant, made in the kernel: captured arrays are not allowed there."""
+    if np.dtype(dtype) == np.bool_:
+        return jnp.bool_(bool(value))
+    kind = float if jnp.issubdtype(dtype, np.floating) else int
+    return lax.convert_element_type(kind(value), dtype)
+
+
+def full(shape: Sequence[int], value: Any, dtype: Any) -> Any:
+    return lax.broadcast(scalar(value, dtype), tuple(shape))
+
+
+def place(shape: Sequence[int], dim: int) -> Any:
+    """The int32 index along `dim`, of padded shape."""
+    return lax.broadcasted_iota(np.int32, padded_shape(shape), dim)
+
+
+def inside(shape: Sequence[int], dims: Sequence[int] | None = None) -> Any:
+    """The mask of a tile's own elements along `dims` (all of them), or None where nothing is padding."""
+    mask = None
+    for d in range(len(shape)) if dims is None else dims:
+        if padded(shape[d]) != shape[d]:
+            own = place(shape, d) < np.int32(shape[d])
+            mask = own if mask is None else mask & own
+    return mask
+
+
+def masked(array: Any, shape: Sequence[int], value: Any, dims: Sequence[int] | None = None) -> Any:
+    """The array with `value` in the padding along `dims`."""
+    mask = inside(shape, dims)
+    return array if mask is None else jnp.where(mask, array, full(array.shape, value, array.dtype))
+
+
+def last(array: Any, axis: int) -> Any:
+    """The array with `axis` moved to the end."""
+    order = [*(i for i in range(array.ndim) if i != axis), axis]
+    return array if order == list(range(array.ndim)) else lax.transpose(array, order)
+
+
+def back(array: Any, axis: int) -> Any:
+    """The array with the last axis moved to `axis`."""
+    order = list(range(array.ndim - 1))
+    order.insert(axis, array.ndim - 1)
+    return array if order == list(range(array.ndim)) else lax.transpose(array, order)
+
+
+def halves(array: Any, distance: int) -> tuple[Any, Any]:
+    """Along the last axis, the elements whose bit `distance` is 0 and those in which it is 1: `(..., n /
+    2d, d)` each."""
+    *lead, n = array.shape
+    pairs = lax.reshape(array, (*lead, n // (2 * distance), 2, distance))
+    left, right = jnp.unstack(last(pairs, pairs.ndim - 2), axis=-1)
+    return left, right
+
+
+def join(left: Any, right: Any) -> Any:
+    """What `halves` took apart."""
+    *lead, blocks, distance = left.shape
+    pairs = back(jnp.stack([left, right], axis=-1), left.ndim - 1)
+    return lax.reshape(pairs, (*lead, blocks * 2 * distance))
+
+
+def tree(arrays: Sequence[Any], axis: int, combine: Callable[..., Sequence[Any]]) -> list[Any]:
+    """Neighbours along `axis` combined level by level until one is left, which is removed."""
+    arrays = [last(a, axis) for a in arrays]
+    while arrays[0].shape[-1] > 1:
+        pairs = [halves(a, 1) for a in arrays]
+        combined = combine([p[0] for p in pairs], [p[1] for p in pairs])
+        arrays = [lax.reshape(a, a.shape[:-1]) for a in combined]
+    return [lax.reshape(a, a.shape[:-1]) for a in arrays]
