@@ -13,6 +13,7 @@ RUN = $(VENV)/bin/python
 
 demo: $(VENV)/.has-demo
 	$(RUN) -m examples.digits
+	$(RUN) -m examples.train_digits
 
 test: $(VENV)/.has-test
 	$(RUN) -m pytest $(PYTEST_FLAGS)

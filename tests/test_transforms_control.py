@@ -163,7 +163,7 @@ def test_strict_promotion_refuses_mixed_dtypes_in_a_kernel():
 
     x, y = np.ones(2, np.float32), np.ones(2, np.float16)
     np.testing.assert_array_equal(mixed(x, y), [2, 2])
-    with jax.numpy_dtype_promotion("strict"), pytest.raises(Exception, match="promotion"):
+    with jax.numpy_dtype_promotion("strict"), pytest.raises(tj.DtypeError, match="promotion"):
         mixed(x, y)
 
 
