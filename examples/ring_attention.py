@@ -10,6 +10,7 @@ part and hands on the running (maximum, sum, accumulator) of its rows; `ppermute
 
 import argparse
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -116,14 +117,16 @@ def main(heads=4, length=2048, dim=32) -> tuple[float, float]:
     difference = furthest(out, want)
     gradient = max(furthest(g, w) for g, w in zip(gradients, wanted, strict=True))
     part, seconds = length // mesh.size, warm(run, *shards)
-    memory = run.lower(*shards).compile().memory_analysis().temp_size_in_bytes
+    memory: Any = run.lower(*shards).compile().memory_analysis()
     if jax.process_index() == 0:
         print(
             f"causal attention and its gradients, {heads} heads, {length} x {dim}, in {seconds * 1e3:.0f} ms"
         )
         print(f"  on {mesh.size} devices of {jax.process_count()} process(es), {part} positions each")
         scores = heads * length * length * 4
-        print(f"  {memory / 2**20:.1f} MiB of temporaries a device; all scores are {scores / 2**20:.0f} MiB")
+        print(
+            f"  {memory.temp_size_in_bytes / 2**20:.1f} MiB of temporaries a device; all scores are {scores / 2**20:.0f} MiB"
+        )
     print(f"  largest difference from one device {difference:.1e}, of the gradients {gradient:.1e}")
     return difference, gradient
 

@@ -233,7 +233,7 @@ def test_named_scope_reaches_the_compiled_module():
             return kernels.softmax(x)
 
     text = jax.jit(jax.grad(lambda x: run(x)[0, 0])).lower(normal(3, 5)).compile().as_text()
-    assert "the_outer_part" in text
+    assert "the_outer_part" in str(text)
 
 
 def test_disable_jit():

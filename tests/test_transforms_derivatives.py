@@ -183,7 +183,7 @@ def test_stop_gradient_and_zero_cotangents():
     np.testing.assert_array_equal(only_first[1], 0)
 
 
-def test_bug_jax_37267_one_operand_without_a_tangent():
+def test_jax_37267_one_operand_without_a_tangent():
     a, b = normal(2, 3), normal(3, 4, seed=1)
     t = normal(2, 3, seed=2)
     moved = jax.jvp(lambda a: kernels.gemm(a, b), (a,), (t,))[1]
@@ -192,14 +192,14 @@ def test_bug_jax_37267_one_operand_without_a_tangent():
     np.testing.assert_array_equal(by_values(np.float32([1, 2, 3])), [8, 4, 8])
 
 
-def test_bug_jax_22197_reverse_mode():
+def test_jax_22197_reverse_mode():
     x = normal(2, 4)
     np.testing.assert_allclose(jax.grad(loss)(x), hand_gradient(x), atol=1e-6)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), hand_gradient(x), atol=1e-6)
     np.testing.assert_allclose(jax.vjp(loss, x)[1](np.float32(2))[0], 2 * hand_gradient(x), atol=1e-6)
 
 
-def test_bug_tokamax_887_empty_groups():
+def test_tokamax_887_empty_groups():
     """An empty segment gets a sum of 0 and gives no gradient, even one of NaN."""
     ids, values = np.int32([2, 0, 2, 7]), np.float32([[1, 2], [3, 4], [5, 6], [NAN, NAN]])
     (sums, counts), pull = jax.vjp(partial(kernels.segment_sum, ids, num_segments=4), values)
@@ -210,7 +210,7 @@ def test_bug_tokamax_887_empty_groups():
     np.testing.assert_array_equal(gradient, [[3, 3], [1, 1], [3, 3], [0, 0]])
 
 
-def test_bug_tensorflow_118673_ties_and_nan():
+def test_tensorflow_118673_ties_and_nan():
     def gradient(f, x):
         return np.asarray(jax.grad(lambda x: f(x).sum())(np.float32([x])))[0]
 
@@ -228,7 +228,7 @@ def test_bug_tensorflow_118673_ties_and_nan():
         np.testing.assert_array_equal(gradient(kernel, x), gradient(plain, x))
 
 
-def test_bug_tensorflow_118673_shares_of_three_and_more():
+def test_tensorflow_118673_shares_of_three_and_more():
     """A tree of pairs would give 1/2 to one of three and 1/4 to the others."""
     x = np.float32([[5, 5, 5, 1], [2, 2, 2, 2]])
     want = np.float32([[1 / 3] * 3 + [0], [1 / 4] * 4])
@@ -239,14 +239,14 @@ def test_bug_tensorflow_118673_shares_of_three_and_more():
     )
 
 
-def test_bug_tensorflow_118673_nan_in_softmax_spreads_along_its_row():
+def test_tensorflow_118673_nan_in_softmax_spreads_along_its_row():
     x = np.float32([[1, NAN, 2], [1, 2, 3]])
     gradient = np.asarray(jax.grad(lambda x: (kernels.softmax(x) ** 2).sum())(x))
     assert np.isnan(gradient[0]).all()
     np.testing.assert_allclose(gradient[1], hand_gradient(x[1:])[0], atol=1e-6)
 
 
-def test_bug_tensorflow_118673_sorted_ties_and_running_maximum():
+def test_tensorflow_118673_sorted_ties_and_running_maximum():
     ct = np.float32([[1, 10, 100]])
     x = np.float32([[2, 1, 2]])
     values_only = lambda f: lambda x: f(x)[0]  # noqa: E731
@@ -258,7 +258,7 @@ def test_bug_tensorflow_118673_sorted_ties_and_running_maximum():
 
 
 @pytest.mark.parametrize("masked", [[0], [2], [4], [0, 1, 2, 3, 4]], ids=["first", "middle", "last", "all"])
-def test_bug_flash_attention_1930_masked_rows_of_a_loss(masked):
+def test_flash_attention_1930_masked_rows_of_a_loss(masked):
     """A row that does not count has loss 0 and gradient 0, whatever its logits."""
     logits, labels = normal(5, 4), np.int32([1, 0, 3, 2, 2])
     logits[masked] = NAN
@@ -271,7 +271,7 @@ def test_bug_flash_attention_1930_masked_rows_of_a_loss(masked):
     np.testing.assert_allclose(gradient, want, atol=1e-6)
 
 
-def test_bug_flash_attention_1930_attention_to_nothing():
+def test_flash_attention_1930_attention_to_nothing():
     """Without keys each result is 0 and so are all gradients."""
     q, k, v = normal(1, 2, 3, 4), np.zeros((1, 2, 0, 4), np.float32), np.zeros((1, 2, 0, 5), np.float32)
     out, pull = jax.vjp(kernels.flash_attention, q, k, v)

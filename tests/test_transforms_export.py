@@ -102,7 +102,7 @@ def symbolic(*shape, dtype=np.float32):
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def test_bug_jax_34988_a_symbolic_batch_under_vmap():
+def test_jax_34988_a_symbolic_batch_under_vmap():
     (b,) = export.symbolic_shape("b")
     mapped = export.export(jax.jit(jax.vmap(kernels.softmax)))(symbolic(b, 3, 4))
     gradients = export.export(jax.jit(jax.vmap(jax.grad(loss))))(symbolic(b, 3, 4))
@@ -114,7 +114,7 @@ def test_bug_jax_34988_a_symbolic_batch_under_vmap():
         np.testing.assert_allclose(of_all.call(x), slope(x), atol=1e-6)
 
 
-def test_bug_jax_34988_a_symbolic_batch_of_one_of_two_operands():
+def test_jax_34988_a_symbolic_batch_of_one_of_two_operands():
     weights = normal(4, 2)
     (b,) = export.symbolic_shape("b")
     run = jax.vmap(kernels.gemm, in_axes=(0, None))
@@ -131,14 +131,14 @@ def test_bug_jax_34988_a_symbolic_batch_of_one_of_two_operands():
         np.testing.assert_allclose(backward.call(a, weights), want, rtol=1e-5, atol=1e-5)
 
 
-def test_bug_jax_34988_symbols_of_several_exports_do_not_meet():
+def test_jax_34988_symbols_of_several_exports_do_not_meet():
     for _ in range(2):
         (b,) = export.symbolic_shape("b")
         artifact = export.export(jax.jit(jax.vmap(jax.vmap(kernels.row_sum))))(symbolic(b, 2, 3, 4))
         np.testing.assert_array_equal(artifact.call(np.ones((3, 2, 3, 4), np.float32)), np.full((3, 2, 3), 4))
 
 
-def test_bug_jax_34988_what_must_be_static_is_named():
+def test_jax_34988_what_must_be_static_is_named():
     b, n = export.symbolic_shape("b, n")
     for f, args, message in (
         (

@@ -46,7 +46,7 @@ def powers(x):
     return y
 
 
-def test_index_in_the_value():
+def test_jax_37521_index_in_the_value():
     x = np.float32([2, 3, 4, 5, 2, 3])
     exponent = np.float32([1, 1, 2, 2, 3, 3])
     np.testing.assert_allclose(powers(x), x**exponent, rtol=1e-6)
@@ -397,3 +397,20 @@ def test_half_precision():
     p /= p.sum(-1, keepdims=True)
     want = 2 * p * (p - (p * p).sum(-1, keepdims=True))
     np.testing.assert_allclose(np.asarray(gradient, np.float64), want, rtol=0.03, atol=2e-3)
+
+
+def test_jax_24656_a_store_into_an_input_is_an_error():
+    """Not a store without effect; nor under a transformation."""
+
+    @tj.jit
+    def kernel(x):
+        @tj.parallel(1)
+        def _(nest):
+            x(tj.coord(0), tj.shape(2)).store(x[tj.coord(0), tj.shape(2)] * 2)
+
+        return x
+
+    x = np.ones(2, np.float32)
+    for run, arg in ((kernel, x), (jax.vmap(kernel), x[None]), (jax.grad(lambda x: kernel(x).sum()), x)):
+        with pytest.raises(tj.ReadOnlyError, match="x is read-only"):
+            run(arg)
