@@ -45,7 +45,8 @@ def implement(primitive: Any) -> None:
         return jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
 
     def impl(*operands: Any, **params: Any) -> list[Any]:
-        run, config = call(tuple(params.items())), jax.config
+        run = call(tuple(params.items()))
+        config: Any = jax.config
         nans, infs = config.jax_debug_nans, config.jax_debug_infs
         if not (nans or infs or config.jax_disable_jit):
             return run(*operands)
