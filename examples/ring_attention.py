@@ -124,7 +124,7 @@ def main(heads=4, length=2048, dim=32) -> tuple[float, float]:
         )
         print(f"  on {mesh.size} devices of {jax.process_count()} process(es), {part} positions each")
         scores, temporaries = heads * length * length * 4, memory.temp_size_in_bytes
-        print(f"  {temporaries / 2**20:.1f} MiB of temporaries a device; all scores: {scores / 2**20:.0f} MiB")
+        print(f"  {temporaries / 2**20:.1f} MiB of temporaries a device; all scores {scores / 2**20:.0f} MiB")
     print(f"  largest difference from one device {difference:.1e}, of the gradients {gradient:.1e}")
     return difference, gradient
 
