@@ -136,21 +136,17 @@ def conv2d_filters_backward(
     block_rows: Size = None,
     block_cols: Size = None,
 ) -> tj.TensorView:
-    """The cotangent of the filters, of the given `shape` and `dtype`: a program a tap, a pipeline over
-    blocks of the result's places."""
+    """The cotangent of the filters, of the given `shape` and `dtype`: a pipeline over blocks of the result's
+    places, each program for one tap on a GPU, for all of them elsewhere."""
     f32 = check_float("conv2d", x=x, dy=dy)
     dw = tj.output(shape, dtype)
-    images, height, width = dy.shape[:3]
-    block = cut(
-        (images, height, width),
-        (
-            block_size("block_images", None, 1 if on_gpu() else images, images),
-            block_size("block_rows", block_rows, 4 if on_gpu() else height, height),
-            block_size("block_cols", block_cols, 16 if on_gpu() else width, width),
-        ),
-    )
+    _, height, width = places = dy.shape[:3]
+    rows = block_size("block_rows", block_rows, 4 if on_gpu() else 1, height)
+    columns = block_size("block_cols", block_cols, 16 if on_gpu() else 1, width)
+    block = cut(places, (1, rows, columns))
     n, oy, ox = block.axes
-    filters = cut(shape, (1, 1, *(block_size("block", None, 64 if on_gpu() else c, c) for c in shape[2:])))
+    most = (1, 1, 64, 64) if on_gpu() else shape
+    filters = cut(shape, tuple(max(1, min(*sizes)) for sizes in zip(shape, most, strict=True)))
     fy, fx, ic, oc = filters.axes
 
     @tj.parallel(*filters.grid)
@@ -161,19 +157,16 @@ def conv2d_filters_backward(
         @nest.pipeline(*block.grid, carry=tj.zeros(here[1], f32))
         def result(step, acc):
             n0, y0, x0 = block.at(step)[0]
-            field = tj.coord(
-                n0,
-                ty * dilation[0] + y0 * stride[0] - padding[0],
-                tx * dilation[1] + x0 * stride[1] - padding[1],
-                c0,
-            )
+            top = ty * dilation[0] + y0 * stride[0] - padding[0]
+            left = tx * dilation[1] + x0 * stride[1] - padding[1]
             step.stage("load")
+            field = tj.coord(n0, top, left, c0)
             seen = windows(
-                x, field, (fy, fx), (oy, ox), before=(n,), after=(ic,), stride=dilation, dilation=stride
+                x, field, (oy, ox), (fy, fx), before=(n,), after=(ic,), stride=stride, dilation=dilation
             )
             slope = dy[tj.coord(n0, y0, x0, o0), tj.shape(n, oy, ox, oc)]
             step.stage("compute")
-            return tj.mma(seen, slope, acc)
+            return tj.mma(tj.broadcast_to(seen, tj.shape(n, oy, ox, fy, fx, ic)), slope, acc)
 
         dw(*here).store(result.astype(dw.dtype))
 
