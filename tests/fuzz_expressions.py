@@ -91,13 +91,17 @@ class Expressions(Text):
         return value
 
     def _leaf(self, scope: Scope, axes: Axes, dtype: str) -> Value:
-        kind = self.pick(["load"] * 6 + ["known"] * 2 + ["constant", "iota", "index"])
+        kind = self.pick(["load"] * 6 + ["known"] * 2 + ["memory"] * 2 + ["constant", "iota", "index"])
         if kind == "load":
             value = self.load(scope, axes, dtype) if self.chance(92) else self.load_element(scope)
             return value if value.dtype == dtype else self._as(value, dtype)
         known = [v for v in scope.values if v.dtype == dtype and set(v.axes) <= set(axes)]
         if kind == "known" and known:
             return self.pick(known)
+        memories = [m for m in scope.memories if m.dtype == dtype and set(m.axes) <= set(axes)]
+        if kind == "memory" and memories:
+            memory = self.pick(memories)
+            return self.let(f"{memory.name}.load()", memory.axes, dtype, memory.bound)
         if kind == "iota" and axes:
             axis = self.pick(axes)
             return self.let(f"tj.iota({axis}).astype({dtype!r})", (axis,), dtype, self.extents[axis])

@@ -138,6 +138,7 @@ class _Writer(Expressions):
         indices = [Index(f"i_{axis}", extent, False) for axis, extent in zip(axes, extents, strict=True)]
         nest = self.fresh("n")
         body = scope.inside(nest, indices)
+        body.own_memories = []
         shares = {v.name: self.split(scope.blocks.get(v.name) or self.whole(v), indices) for v in written}
         body.blocks = {name: blocks for name, blocks in shares.items() if all(b.size for b in blocks)}
         self.emit(f"@{scope.nest}.parallel({', '.join(axes)})")
@@ -196,6 +197,8 @@ class _Writer(Expressions):
             if scope.is_pipeline and self.chance(20):
                 self.emit(f'{scope.nest}.stage("{self.fresh("stage")}")')
             kinds = [self.store] * 5 + [self.store_element] if scope.blocks else [self.value]
+            kinds += [self.memory]
+            kinds += [self.store_memory] * 2 if scope.own_memories else []
             kinds += [self.loop] * 2 if scope.depth < 4 and scope.points < 100 else []
             kinds += [self.sub_programs] if scope.depth < 3 and scope.points < 100 else []
             self.pick(kinds)(scope)
@@ -213,6 +216,27 @@ class _Writer(Expressions):
 
     def value(self, scope: Scope) -> None:
         self.expression(scope, self.some(self.extents)[:2], self.pick(DTYPES), 1)
+
+    def memory(self, scope: Scope) -> None:
+        """Declares a memory, in this order of its elements or in another, and stores to it."""
+        axes = self.shuffled(self.some(self.extents)[:3])
+        dtype = self.pick(DTYPES)
+        layout = self.shape(axes)
+        if self.chance(40):
+            layout = f"tj.IndexMap.permute({layout}, {self.shuffled(range(len(axes)))})"
+        name = self.fresh("m")
+        self.emit(f"{name} = tj.memory({layout}, {dtype!r})")
+        memory = Value(name, axes, dtype, STORED_BOUND)
+        scope.own_memories.append(memory)
+        self.fill(scope, memory)
+        scope.memories.append(memory)
+
+    def store_memory(self, scope: Scope) -> None:
+        self.fill(scope, self.pick(scope.own_memories))
+
+    def fill(self, scope: Scope, memory: Value) -> None:
+        value = self.tame(self.expression(scope, memory.axes, memory.dtype, self.number(1, 2)), memory.bound)
+        self.emit(f"{memory.name}.store({value.name})")
 
     # Access
 

@@ -66,6 +66,10 @@ class Scope:
     nest: str
     indices: list[Index] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    memories: list[Value] = field(default_factory=list)
+    """Memories that surely hold something."""
+    own_memories: list[Value] = field(default_factory=list)
+    """Those of them that belong to this program, and not to one around it."""
     blocks: dict[str, list[Block]] = field(default_factory=dict)
     depth: int = 0
     is_pipeline: bool = False
@@ -77,8 +81,17 @@ class Scope:
 
     def inside(self, nest: str, indices: list[Index], is_pipeline: bool = False) -> Scope:
         """The scope of the body of a nest in this one."""
-        known = [*self.indices, *indices]
-        return Scope(nest, known, list(self.values), dict(self.blocks), self.depth + 1, is_pipeline)
+        return replace(
+            self,
+            nest=nest,
+            indices=[*self.indices, *indices],
+            values=list(self.values),
+            memories=list(self.memories),
+            own_memories=list(self.own_memories),
+            blocks=dict(self.blocks),
+            depth=self.depth + 1,
+            is_pipeline=is_pipeline,
+        )
 
 
 class Text:
