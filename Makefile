@@ -9,7 +9,7 @@ PYTEST_FLAGS ?= -n 2
 
 RUN = $(VENV)/bin/python
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all bench lint docs clean
 
 demo: $(VENV)/.has-demo
 	$(RUN) -m examples.digits
@@ -28,6 +28,10 @@ test-%:
 	    echo "not tested: Python $(firstword $(subst -, ,$*)) with jax $(lastword $(subst -, ,$*)): no such Python here"; \
 	fi
 
+# All kernels against jnp: the table on the terminal, the picture beside it. BENCH picks, for example BENCH="softmax --quick".
+bench: $(VENV)/.has-bench
+	$(RUN) -m benchmarks --png bench.png $(BENCH)
+
 lint: $(VENV)/.has-lint
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
@@ -37,7 +41,7 @@ docs: $(VENV)/.has-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(PAIRS:%=$(VENV)-%) site demo.png
+	rm -rf $(VENV) $(PAIRS:%=$(VENV)-%) site demo.png bench.png
 
 $(VENV)/.has-%: pyproject.toml | $(RUN)
 	$(RUN) -m pip install --quiet --quiet --disable-pip-version-check --editable '.[$*]' $(if $(JAX),jax==$(JAX))
