@@ -19,9 +19,7 @@ def load() -> Any:
         torch = importlib.import_module("torch")
     except ImportError:
         return None
-    torch.set_num_threads(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    )
+    torch.set_num_threads(cores())
     return torch
 
 
