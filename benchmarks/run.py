@@ -50,7 +50,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class Result:
-    """A case as measured against one rival. `warm` is seconds a call of `tilejax`, `rival`, perhaps `torch`."""
+    """A case as measured against one rival. `warm` is seconds a call: `tilejax`, `rival`, perhaps `torch`."""
 
     kernel: str
     rival: str
