@@ -28,10 +28,10 @@ def trace_of(value: Any) -> Any:
     return getattr(value, "_trace", None)
 
 
-def close(jaxpr: Any, num_first: int, order: Sequence[Any]) -> Any:
+def close(jaxpr: Any, num_first: int, order: Sequence[Any], last: Sequence[Any] = ()) -> Any:
     """The closed jaxpr without consts whose inputs are the first `num_first` inputs of `jaxpr`, the
-    variables of `order` (constvars of `jaxpr`), then its other inputs."""
-    invars = [*jaxpr.invars[:num_first], *order, *jaxpr.invars[num_first:]]
+    variables of `order` (constvars of `jaxpr`, as `last` are), its other inputs, then `last`."""
+    invars = [*jaxpr.invars[:num_first], *order, *jaxpr.invars[num_first:], *last]
     info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(jaxpr.outvars))
     return jex.ClosedJaxpr(jex.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, info), ())
 

@@ -9,7 +9,8 @@ from jax.extend.core import Literal
 
 from .primitives import PRIMITIVES
 
-_HIDDEN = {"loc", "body", "num_views", "num_carry", "num_bounds", "names", "extents", "name", "stages", "fn"}
+_COUNTS = {"num_views", "num_carry", "num_bounds"}
+_HIDDEN = {*_COUNTS, "loc", "body", "names", "extents", "name", "stages", "fn", "dtype"}
 
 
 def pretty(program: Any) -> str:
@@ -47,7 +48,8 @@ def _equation(eqn: Any, names: _Names) -> str:
     params, name = eqn.params, eqn.primitive.name
     results = ", ".join(names.typed(v) for v in eqn.outvars)
     operands = list(map(names, eqn.invars))
-    shown = [f"{k}={v}" for k, v in params.items() if name in PRIMITIVES and k not in _HIDDEN]
+    hidden = _HIDDEN | {"layout"} if operands else _HIDDEN  # a memory's layout is said where it is made
+    shown = [f"{k}={v}" for k, v in params.items() if name in PRIMITIVES and k not in hidden]
     if "extents" in params:
         domain = [f"{n}:{e}" for n, e in zip(params["names"], params["extents"], strict=True)]
         bounds = operands[: params.get("num_bounds", 0)]
@@ -57,7 +59,7 @@ def _equation(eqn: Any, names: _Names) -> str:
             else [*domain, *shown]
         )
         operands = operands[len(bounds) :]
-    elif name in ("tile_load", "tile_store", "tile_stage"):
+    elif "name" in params and name in PRIMITIVES:
         shown.insert(0, repr(params["name"]))
     text = f"{name}[{', '.join(shown)}]({', '.join(operands)})" if shown else f"{name}({', '.join(operands)})"
     return f"{results} = {text}" if results else text

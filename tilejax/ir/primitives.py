@@ -78,6 +78,21 @@ def store_p(view, tile, *starts, bounds, name, loc):
     return [_like(view)]
 
 
+@_primitive("tile_memory")
+def memory_p(*, dtype, layout, resource, name, loc):
+    return [ShapedArray(layout.extents, dtype)]
+
+
+@_primitive("tile_memory_store")
+def memory_store_p(state, tile, *, layout, name, loc):
+    return [_like(state)]
+
+
+@_primitive("tile_memory_load")
+def memory_load_p(state, *, layout, name, loc):
+    return [_like(state)]
+
+
 @_primitive("tile_mma")
 def mma_p(a, b, acc, *, a_labels, b_labels, acc_labels, allow_reassociation, precision, loc):
     return [_like(acc)]

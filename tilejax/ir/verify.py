@@ -16,7 +16,8 @@ class InvalidProgram(AssertionError):
 
 def verify(program: Any) -> None:
     """Raises `InvalidProgram` unless variables are defined before use, bodies are closed and fit their
-    operands, starts are int32 scalars, and a store keeps its view's type."""
+    operands, starts are int32 scalars, a store keeps its view's type, and a memory's state has its layout's
+    shape."""
     if program.consts:
         raise InvalidProgram("a program has no consts: captured arrays are operands")
     _verify(program.jaxpr, "program")
@@ -48,6 +49,12 @@ def _verify_tile(eqn: Any, place: str) -> None:
         _require(all(s.shape == () and s.dtype == np.int32 for s in starts), f"{place} has starts {starts}")
         other = avals[-1] if name == "tile_load" else avals[1]
         _require(other.dtype == avals[0].dtype, f"{place} mixes {other.dtype} with {avals[0].dtype}")
+    if name in ("tile_memory_store", "tile_memory_load"):
+        shapes = {a.shape for a in avals}
+        _require(
+            shapes == {params["layout"].extents} and len({a.dtype for a in avals}) == 1,
+            f"{place}: {avals} do not fit {params['layout']}",
+        )
     if "body" not in params:
         return
     body, count = params["body"], len(params["extents"])

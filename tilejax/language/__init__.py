@@ -1,8 +1,10 @@
 """What a kernel author writes: axes, views, tiles, nests and the operations on tiles."""
 
-from ..ir.types import Bounds, Scope
+from ..ir.types import Bounds, Proof, Resource, Scope
 from . import lowlevel
 from .axis import Axis, Coord, Shape, axis, cdiv, coord, shape
+from .layout import IndexMap, layout
+from .memory import Memory, memory
 from .nest import Nest, parallel
 from .ops.contract import mma
 from .ops.elementwise import (
@@ -66,9 +68,13 @@ __all__ = [
     "Axis",
     "Bounds",
     "Coord",
+    "IndexMap",
+    "Memory",
     "MemoryRef",
     "Nest",
+    "Proof",
     "Reducer",
+    "Resource",
     "Scope",
     "Shape",
     "TensorView",
@@ -111,6 +117,7 @@ __all__ = [
     "iota",
     "isfinite",
     "isnan",
+    "layout",
     "left_shift",
     "less",
     "less_equal",
@@ -124,6 +131,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "memory",
     "min",
     "minimum",
     "mma",

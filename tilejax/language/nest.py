@@ -14,7 +14,9 @@ from ..ir import primitives as ir
 from ..ir.types import Scope
 from . import trace
 from .axis import Axis, Shape, as_index, check_extent
+from .memory import Memory
 from .tile import Tile, as_tile
+from .view import TensorView
 
 _MAX_CARRY_TRACES = 4  # a weak leaf can change its type once per level: int, float, a strong dtype
 
@@ -204,6 +206,7 @@ def _loop(
     domain = _domain(axes, kind)
     label = _label(kind, domain)
     bounds = _bounds(label, domain, start, stop)
+    surely = _runs(domain, bounds)
 
     def decorate(body: Callable[..., Any]) -> Any:
         _check_callable(body, label)
@@ -238,6 +241,7 @@ def _loop(
             num_bounds=len(bounds),
             **params,
         )
+        traced.bind_memories(surely, label)
         return None if carry is None else state.unflatten(out)
 
     return decorate
@@ -256,6 +260,13 @@ def _bounds(label: str, domain: Shape, start: Any, stop: Any) -> list[Any]:
     limits = (start, domain.extents[0] if stop is None else stop)
     values = [as_index(v, f"{label}: {name}") for v, name in zip(limits, ("start", "stop"), strict=True)]
     return [np.int32(v) if isinstance(v, int) else v for v in values]
+
+
+def _runs(domain: Shape, bounds: list[Any]) -> bool:
+    """Whether a loop surely runs a step."""
+    if 0 in domain.extents or not all(isinstance(b, np.generic) for b in bounds):
+        return False
+    return not bounds or max(bounds[0], 0) < min(bounds[1], domain.extents[0])
 
 
 class _Carry:
@@ -336,52 +347,74 @@ class _Carry:
 
 
 class _Traced:
-    """A traced body: what it captured, which views it wrote, and the jaxpr that says so by position."""
+    """A traced body: what it captured, which views and memories of frames around it it wrote, and the jaxpr
+    that says so by position."""
 
-    def __init__(self, jaxpr: Any, consts: list[Any], written: list[Any], num_indices: int, num_carry: int):
-        self.out_avals = [v.aval for v in jaxpr.outvars[len(written) :]]
-        self.written = written
-        self.before = [trace.version(v) for v in written]
+    def __init__(
+        self,
+        jaxpr: Any,
+        consts: list[Any],
+        views: list[TensorView],
+        memories: list[Memory],
+        num_indices: int,
+        num_carry: int,
+    ):
+        self.out_avals = [v.aval for v in jaxpr.outvars[len(views) : len(views) + num_carry]]
+        self.views, self.memories, self.num_carry = views, memories, num_carry
+        self.before = [trace.version(v) for v in (*views, *memories)]
         places = [next(i for i, c in enumerate(consts) if c is old) for old in self.before]
         others = [i for i in range(len(consts)) if i not in places]
         self.consts = [consts[i] for i in others]
-        order = [jaxpr.constvars[i] for i in others + places]
-        self.body = _compat.close(jaxpr, num_indices, order)
-        self.num_carry = num_carry
+        order = [jaxpr.constvars[i] for i in others + places[: len(views)]]
+        states = [jaxpr.constvars[i] for i in places[len(views) :]]
+        self.body = _compat.close(jaxpr, num_indices, order, states)
+        self.after: list[Any] = []
 
     def bind(self, primitive: Any, bounds: list[Any], carry: list[Any], **params: Any) -> list[Any]:
         """Emits the nest, binds the new versions of the views that it wrote, returns the final carry."""
-        loop = {} if primitive is ir.parallel_p else {"num_carry": self.num_carry}
+        views, states = self.before[: len(self.views)], self.before[len(self.views) :]
+        loop = {} if primitive is ir.parallel_p else {"num_carry": self.num_carry + len(states)}
         out = primitive.bind(
             *bounds,
             *self.consts,
-            *self.before,
+            *views,
             *carry,
+            *states,
             **params,
             **loop,
-            num_views=len(self.written),
+            num_views=len(views),
             body=self.body,
             loc=trace.here(),
         )
-        for view, new in zip(self.written, out[: len(self.written)], strict=True):
+        count = len(views)
+        for view, new in zip(self.views, out[:count], strict=True):
             trace.bind_version(view, new)
-        return out[len(self.written) :]
+        self.after = out[count + self.num_carry :]
+        return out[count : count + self.num_carry]
+
+    def bind_memories(self, surely: bool, label: str) -> None:
+        """Binds the new states of the memories that a loop wrote; `surely` if it runs a step."""
+        for memory, state in zip(self.memories, self.after, strict=True):
+            memory.bind(state, surely, label)
 
 
 def _trace_body(
     kind: str, label: str, domain: Shape, run: Callable[..., list[Any]], carry: list[Any]
 ) -> _Traced:
-    written: list[Any] = []
+    views: list[TensorView] = []
+    memories: list[Memory] = []
 
     def body(*values: Any) -> list[Any]:
         with trace.frame(kind, label) as frame:
             trace.own(values, frame)
             out = run(values[: len(domain)], values[len(domain) :], frame)
-            written[:] = frame.versions
-            return [*frame.versions.values(), *out]
+            views[:] = [v for v in frame.versions if not isinstance(v, Memory)]
+            memories[:] = [m for m in frame.versions if isinstance(m, Memory) and m.frame is not frame]
+            new = frame.versions
+            return [*(new[v] for v in views), *out, *(new[m] for m in memories)]
 
     indices = [jax.ShapeDtypeStruct((), np.int32)] * len(domain)
     jaxpr, consts = _compat.trace(body, [*indices, *carry])
     for const in consts:
         trace.check_open(const, label)
-    return _Traced(jaxpr, consts, written, len(domain), len(carry))
+    return _Traced(jaxpr, consts, views, memories, len(domain), len(carry))

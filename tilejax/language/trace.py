@@ -18,6 +18,7 @@ from .. import _compat
 from .._errors import Loc, ScopeError, user_location
 
 if TYPE_CHECKING:
+    from .memory import Memory
     from .nest import Nest
     from .view import TensorView
 
@@ -32,7 +33,8 @@ class Frame:
     def __init__(self, kind: str, label: str, parent: Frame | None):
         self.kind, self.label, self.parent = kind, label, parent
         self.closed = False
-        self.versions: dict[TensorView, Any] = {}
+        self.versions: dict[TensorView | Memory, Any] = {}
+        self.stored: set[Memory] = set()
         self.nest: Nest | None = None
         self.stages: list[str] = []
         self.root: Frame = parent.root if parent else self
@@ -93,8 +95,8 @@ def check_open(value: Any, what: str) -> None:
         )
 
 
-def version(view: TensorView) -> Any:
-    """The array that `view` holds at this point of the program."""
+def version(view: TensorView | Memory) -> Any:
+    """The array that `view` (or the memory) holds at this point of the program."""
     here: Frame | None = current(f"load from {view.name}")
     if here and here.kind == "function":
         raise ScopeError(
@@ -108,7 +110,7 @@ def version(view: TensorView) -> Any:
     return view.initial
 
 
-def bind_version(view: TensorView, array: Any) -> None:
+def bind_version(view: TensorView | Memory, array: Any) -> None:
     here = current(f"store to {view.name}")
     if here.kind == "function":
         raise ScopeError(

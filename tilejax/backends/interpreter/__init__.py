@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import access, elementwise, nests, shapes, tile_ops  # noqa: F401  (each registers its rules)
+from . import access, elementwise, memory, nests, shapes, tile_ops  # noqa: F401  (each registers its rules)
 from .evaluate import RULES, Place, evaluate, plain
 
 __all__ = ["RULES", "run"]

@@ -309,6 +309,9 @@ _SHAPE_RULES: dict[str, Any] = {
 
 _TILE_RULES: dict[str, Any] = {
     "tile_stage": lambda plan, **_: [],
+    "tile_memory": lambda plan, *, dtype, layout, **_: constant(0, dtype, layout.extents),
+    "tile_memory_store": lambda plan, state, tile, **_: tile,  # XLA places values: a state is its tile
+    "tile_memory_load": lambda plan, state, **_: state,
     "tile_mma": contract.mma,
     "tile_reduce": tile_ops.reduce,
     "tile_argreduce": tile_ops.argreduce,
