@@ -1,5 +1,6 @@
 """Wrong uses of axes, views and Python itself: each is an error in the user's words, at the user's line."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tests.wrong import ARGUMENTS, Wrong, bench, rejected
 
 A, S, D, T = tj.AxisError, tj.ShapeError, tj.DtypeError, tj.TileTypeError
 RO, SC, BO = tj.ReadOnlyError, tj.ScopeError, tj.BoundsError
+UN = tj.UnsupportedError
 SHAPE8 = tj.shape(8)
 IMAGE = np.ones((6, 8), np.float32)
 
@@ -29,6 +31,22 @@ def looping(s):
 
 def chaining(s):
     return 0 < s.x < 1  # wrong
+
+
+def branching_on_an_index(s):
+    if s.i > 0:  # wrong
+        pass
+
+
+def counting_to_an_index(s):
+    for _ in range(s.i):  # wrong
+        pass
+
+
+def forgetting_the_carry(s):
+    @s.nest.serial(s.k, carry=0)  # wrong
+    def _(step):
+        pass
 
 
 ONE_LINE = {
@@ -147,6 +165,27 @@ ONE_LINE = {
     "float of a tile": Wrong(T, "float.*not known", lambda s: float(s.x)),
     "NumPy array of a tile": Wrong(T, "m:4.*numpy", lambda s: np.asarray(s.x)),
     "NumPy array of a view": Wrong(T, "image.*array", lambda s: np.asarray(s.image)),
+    "if on an index": Wrong(T, "not known.*where", branching_on_an_index),
+    "range of an index": Wrong(T, "not known.*start and stop", counting_to_an_index),
+    "int of an index": Wrong(T, "not known", lambda s: int(s.i)),
+    "list at an index": Wrong(T, "not known", lambda s: [1, 2][s.i]),
+    "NumPy of an index": Wrong(T, "not known", lambda s: np.sqrt(s.i)),
+    "jax.numpy of a tile": Wrong(T, "Tile.*functions of tilejax", lambda s: jnp.sum(s.x)),
+    "jax.nn of a tile": Wrong(T, "Tile.*functions of tilejax", lambda s: jax.nn.relu(s.x)),
+    "lax loop over a tile": Wrong(
+        T, "Tile.*functions of tilejax", lambda s: jax.lax.fori_loop(0, 3, lambda _, x: x * 2, s.x)
+    ),
+    "NumPy of a tile": Wrong(T, "Tile.*functions of tilejax", lambda s: np.sum(s.x)),
+    "jax.numpy of a view": Wrong(T, "TensorView.*load a tile", lambda s: jnp.sum(s.image)),
+    "arithmetic on a reference": Wrong(T, "MemoryRef.*load a tile", lambda s: s.image(*s.at) * 2),
+    "subscript of a nest": Wrong(T, "Nest.*subscript", lambda s: s.nest[s.grid]),
+    "body without its carry": Wrong(T, r"1 positional argument.*body\(step, carry\)", forgetting_the_carry),
+    "function of too few": Wrong(
+        T, "1 positional argument", lambda s: tj.reduce(s.y, s.n, tj.Reducer(lambda a: a, 0.0))
+    ),
+    "view of strings": Wrong(D, "view.*U5", lambda s: tj.view(np.array(["words"]))),
+    "view of complex numbers": Wrong(D, "view.*complex", lambda s: tj.view(np.zeros(3, complex))),
+    "view of random keys": Wrong(D, "view.*key", lambda s: tj.view(jax.random.split(jax.random.key(0)))),
     "tile plus a string": Wrong(T, "str", lambda s: s.x + "1"),
     "tile plus an array": Wrong(T, r"\(8,\).*view", lambda s: s.x + np.ones(8, np.float32)),
     "tile plus None": Wrong(T, "NoneType", lambda s: s.x + None),
@@ -232,6 +271,26 @@ def test_wrong_arguments():
     def imaginary():
         tj.jit(returns_its_input)(np.ones(3, np.complex64))  # wrong
 
+    def keys():
+        tj.interpret(returns_its_input)(jax.random.split(jax.random.key(0)))  # wrong
+
+    def traced():
+        jax.jit(tj.interpret(tj.output_like))(IMAGE)  # wrong
+
+    def params(**given):
+        def run():
+            tj.jit(returns_its_input, compiler_params=given)  # wrong
+
+        return run
+
     rejected(Wrong(T, "image.*str.*cat.*static", string), string)
     rejected(Wrong(T, "kernel.*int.*3", number), number)
-    rejected(Wrong(T, "image.*complex64", imaginary), imaginary)
+    rejected(Wrong(D, "image.*complex64", imaginary), imaginary)
+    rejected(Wrong(D, "image.*key", keys), keys)
+    rejected(Wrong(UN, "output_like.*interpret.*traced.*jit", traced), traced)
+    for says, run in (
+        ("warps.*num_warps", params(warps=4)),
+        ("num_warps.*int.*'four'", params(num_warps="four")),
+        ("profile.*mlx.*'fast'", params(profile="fast")),
+    ):
+        rejected(Wrong(UN, says, run), run)

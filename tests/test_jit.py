@@ -152,6 +152,16 @@ def test_kernels_compose_with_scan_and_cond():
     np.testing.assert_array_equal(branch(False, X), X)
 
 
+def test_no_tracer_outlives_its_trace():
+    x, factor = jnp.asarray(X), jnp.float32(2)
+    with jax.checking_leaks():
+        np.testing.assert_array_equal(tj.jit(lambda x, s: scaled(x, s))(x, factor), X * 2)
+        gradient = jax.grad(lambda x, s: tj.jit(lambda x, s: scaled(x, s))(x, s).sum())(x, factor)
+        many = jax.vmap(tj.jit(lambda x, s: scaled(x, s)), (0, None))(x[None], factor)
+    np.testing.assert_array_equal(gradient, np.full_like(X, 2))
+    np.testing.assert_array_equal(many, X[None] * 2)
+
+
 def test_kernels_are_traced_in_several_threads_at_once():
     def run(factor):
         def kernel(x):

@@ -226,6 +226,32 @@ def test_sharded_inputs_without_a_mesh_in_context():
         np.testing.assert_allclose(jax.vmap(kernels.row_sum)(shards[None]), f64(x).sum(-1)[None], rtol=1e-5)
 
 
+@tj.jit
+def sine(x):
+    y = tj.output_like(x)
+    rows = tj.axis("rows", x.shape[0])
+
+    @tj.parallel(rows)
+    def _(nest):
+        at = tj.coord(nest.index(), 0), tj.shape(1, x.shape[1])
+        y(*at).store(tj.sin(x[at]))
+
+    return y
+
+
+@pytest.mark.parametrize("kind", AXES)
+def test_derivatives_at_sharded_inputs(kind):
+    """The cotangent of an operand has its type, which may say how it is spread."""
+    x, devices = normal(8, 4), mesh(kind)
+    with jax.set_mesh(devices):
+        shards = place(x, devices, Spec("d"))
+        for wrap in (lambda f: f, jax.jit):
+            gradient = wrap(jax.grad(lambda x: sine(x).sum()))(shards)
+            _, tangent = wrap(lambda x: jax.jvp(sine, (x,), (x,)))(shards)
+            np.testing.assert_allclose(gradient, np.cos(x), rtol=1e-5)
+            np.testing.assert_allclose(tangent, x * np.cos(x), rtol=1e-5, atol=1e-6)
+
+
 @tj.jit(donate_argnums=0)
 def patch(big, x):
     y = tj.update(big)

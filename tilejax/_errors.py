@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from types import CodeType
 from typing import Any
 
 import jax
+import numpy as np
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
@@ -20,6 +22,7 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _INTERNAL = (
     _PACKAGE,
     os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
     "<frozen ",
     _LIBRARY + "contextlib.py",
     _LIBRARY + "functools.py",
@@ -152,3 +155,49 @@ class RaceError(TileError, RuntimeError):
 
 class UnsupportedError(TileError, NotImplementedError):
     """Something that the chosen backend or device cannot do."""
+
+
+_VALUE_ASKED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_NAMES_OURS = re.compile(r"'(Tile|TensorView|MemoryRef|Nest)'|tilejax\.language\.")
+
+
+def explained(error: Exception, kernel: str) -> TileError | None:
+    """What Python, NumPy or JAX raised in a kernel as its author should read it; None if it is not about
+    the language.
+    """
+    loc = user_location(error)
+    text = str(error).splitlines()[0] if str(error) else ""
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        return ScopeError(
+            f"kernel {kernel}: a value made in a nest is used after that nest has closed, or in another "
+            "call. Carry it out of the nest, or store it to a view",
+            loc=loc,
+        )
+    if isinstance(error, _VALUE_ASKED):
+        return TileTypeError(
+            f"kernel {kernel}: Python asks for the value of an index or a scalar, which is not known while "
+            "tracing: `if`, `while`, `and`, `or`, `not`, `range`, `int`, `max` and NumPy don't work on it. "
+            "Use tilejax.where, maximum, & | ~ and a loop's start and stop, or name the argument in "
+            "static_argnames",
+            loc=loc,
+        )
+    if not isinstance(error, TypeError) or isinstance(error, TileError):
+        return None
+    if _NAMES_OURS.search(text):
+        return TileTypeError(
+            f"kernel {kernel}: {text.rstrip('.')}: tiles take Python's operators and the functions of "
+            "tilejax, not those of jax.numpy or numpy; from a view load a tile, "
+            "A[tilejax.coord(...), tilejax.shape(...)]",
+            loc=loc,
+        )
+    if "positional argument" in text and next(_raised_at(error))[0].co_filename.startswith(_PACKAGE):
+        return TileTypeError(
+            f"kernel {kernel}: {text}: it is called as body(nest), as body(step, carry) if its loop has a "
+            "carry, or with the elements that its operation combines",
+            loc=loc,
+        )
+    return None

@@ -11,15 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from . import _compat
 from . import _transformations as _transformations  # registers vmap and the derivatives
-from ._errors import ScopeError, ShapeError, TileError, TileTypeError, user_location
+from ._errors import ScopeError, ShapeError, TileTypeError, UnsupportedError, explained
 from ._gradient import Gradient
 from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
 from .ir.program import run_kernel
 from .language import trace
+from .language.dtypes import as_dtype
 from .language.view import TensorView
 from .transforms.races import check_races
 
@@ -58,13 +60,22 @@ class _Kernel:
         dynamic = [i for i, leaf in enumerate(leaves) if leaf is not None]
         results: list[Any] = []
 
+        def rebuild(values: Sequence[Any]) -> Any:
+            seen = list(leaves)
+            for i, value in zip(dynamic, values, strict=True):
+                seen[i] = value
+            again = signature.bind(*args, **kwargs)
+            again.arguments.update(jax.tree.unflatten(tree, seen))
+            return again.args, again.kwargs
+
         def body(*arrays: Any) -> list[Any]:
             with trace.frame("kernel", f"kernel {self.name}", root=True):
-                seen = list(leaves)
-                for i, array in zip(dynamic, arrays, strict=True):
-                    seen[i] = TensorView(array, names[i], False) if array.ndim else array
-                bound.arguments.update(jax.tree.unflatten(tree, seen))
-                outputs, out_tree = jax.tree.flatten(self.fn(*bound.args, **bound.kwargs))
+                views = [
+                    TensorView(array, names[i], False) if array.ndim else array
+                    for i, array in zip(dynamic, arrays, strict=True)
+                ]
+                positional, named = rebuild(views)
+                outputs, out_tree = jax.tree.flatten(self.fn(*positional, **named))
                 results[:] = [out_tree]
                 return [self._result(view) for view in outputs] if outputs else self._nothing()
 
@@ -75,16 +86,11 @@ class _Kernel:
                 trace.check_open(const, f"kernel {self.name}")
             program = _compat.close(jaxpr, 0, jaxpr.constvars)
             check_races(program)
-        except jax.errors.UnexpectedTracerError as error:
-            raise _escaped(self.name, error) from None
-
-        def rebuild(arrays: Sequence[Any]) -> Any:
-            seen = list(leaves)
-            for i, array in zip(dynamic, arrays, strict=True):
-                seen[i] = array
-            again = signature.bind(*args, **kwargs)
-            again.arguments.update(jax.tree.unflatten(tree, seen))
-            return again.args, again.kwargs
+        except (TypeError, jax.errors.UnexpectedTracerError) as error:
+            better = explained(error, self.name)
+            if better is None:
+                raise
+            raise better from None
 
         gradient = Gradient.of(self.fn, rebuild, len(consts), len(dynamic), results[0])
         return _Traced(program, [*consts, *(leaves[i] for i in dynamic)], results[0], gradient)
@@ -131,8 +137,7 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
             f"argument {name} is {type(leaf).__name__} {leaf!r}, not an array or a number; "
             "name it in static_argnames if the kernel needs it as it is"
         ) from None
-    if np.dtype(aval.dtype).kind == "c":
-        raise TileTypeError(f"argument {name} is {aval.dtype}: complex arrays are not supported")
+    as_dtype(aval.dtype, f"argument {name}")
     for i, extent in enumerate(aval.shape):
         if not isinstance(extent, int):
             shape = ", ".join(map(str, aval.shape))
@@ -141,14 +146,6 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
                 "is traced for given extents. What jax.vmap adds to the kernel may be symbolic"
             )
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-
-
-def _escaped(name: str, error: Exception) -> TileError:
-    return ScopeError(
-        f"kernel {name}: a value made in a nest is used after that nest has closed, or in another call. "
-        "Carry it out of the nest, or store it to a view",
-        loc=user_location(error),
-    )
 
 
 def _as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
@@ -274,6 +271,11 @@ def interpret(
     @functools.wraps(this.fn)
     def run(*args: Any, **kwargs: Any) -> Any:
         t = this.trace(args, kwargs)
+        if any(isinstance(x, Tracer) for x in t.operands):
+            raise UnsupportedError(
+                f"kernel {this.name}: interpret runs on values, but an argument or a captured array is "
+                "traced: call it outside of jax.jit, grad and vmap, or use tilejax.jit"
+            )
         avals = [v.aval for v in t.program.jaxpr.invars]
         arrays = [np.asarray(x, a.dtype) for x, a in zip(t.operands, avals, strict=True)]
         return jax.tree.unflatten(t.results, [jnp.asarray(out) for out in interpreter.run(t.program, arrays)])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._errors import UnsupportedError
-from ..ir.types import Scope
+from .._errors import TileTypeError, UnsupportedError
+from .placement import XLA, check_placement, nvidia
 
 BACKENDS = ("auto", "xla", "triton", "mosaic", "metal")
 DEFAULTS: dict[str, Any] = {"num_warps": None, "num_stages": None, "temporary_bytes": 2**25, "profile": None}
+PROFILES = ("jax-metal", "mlx")
 
 
 @dataclass(frozen=True)
@@ -23,21 +25,35 @@ class Options:
     def make(cls, backend: str, compiler_params: dict[str, Any] | None) -> Options:
         if backend not in BACKENDS:
             raise UnsupportedError(f"unknown backend {backend!r}; it is one of {', '.join(BACKENDS)}")
-        params = compiler_params or {}
-        for key in params:
+        params = {} if compiler_params is None else compiler_params
+        if not isinstance(params, Mapping):
+            raise TileTypeError(f"compiler_params: expected a dict, got {type(params).__name__} {params!r}")
+        for key, value in params.items():
             if key not in DEFAULTS:
                 raise UnsupportedError(
                     f"unknown compiler_params key {key!r}; the keys are {', '.join(DEFAULTS)}"
                 )
+            _check_param(key, value)
         return cls(backend, tuple(sorted(params.items())))
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.params).get(key, DEFAULTS[key])
 
 
+def _check_param(key: str, value: Any) -> None:
+    if value is None and DEFAULTS[key] is None:
+        return
+    if key == "profile":
+        fits, expected = value in PROFILES, " or ".join(map(repr, PROFILES))
+    else:
+        fits, expected = type(value) is int and value >= 0, "an int >= 0"
+    if not fits:
+        raise UnsupportedError(f"compiler_params: {key} must be {expected}, got {value!r}")
+
+
 def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> str:
-    """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or
-    lacks a scope."""
+    """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
+    no place for its programs or their memories."""
     backend = "xla" if options.backend == "auto" else options.backend
     if backend in ("mosaic", "metal"):
         raise UnsupportedError(
@@ -48,25 +64,8 @@ def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]
             f'kernel {name}: backend "triton" needs an NVIDIA GPU, but the kernel is compiled for '
             f'{", ".join(platforms)}; use "xla" or "auto" there'
         )
-    _check_scopes(program.jaxpr, name, backend)
+    check_placement(program, _TARGETS[backend], name)
     return backend
 
 
-def _check_scopes(jaxpr: Any, name: str, backend: str) -> None:
-    for eqn in jaxpr.eqns:
-        scope = eqn.params.get("scope")
-        if eqn.primitive.name == "tile_parallel" and scope not in _SCOPES[backend]:
-            raise UnsupportedError(
-                f"kernel {name}: parallel({', '.join(eqn.params['names'])}) asks for scope {scope.name}, "
-                f"which backend {backend} does not have; it takes "
-                f"{', '.join(s.name for s in _SCOPES[backend])}",
-                loc=eqn.params["loc"],
-            )
-        if "body" in eqn.params:
-            _check_scopes(eqn.params["body"].jaxpr, name, backend)
-
-
-_SCOPES = {
-    "xla": (Scope.AUTOMATIC, Scope.WORKER, Scope.VECTOR),
-    "triton": (Scope.AUTOMATIC, Scope.GROUP, Scope.WORKER),
-}
+_TARGETS = {"xla": XLA, "triton": nvidia("triton")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 from jax.extend.core import Primitive
 
 from .. import _compat
@@ -28,10 +29,20 @@ def _derivative(*operands, closed, linear, backward):
 def run_kernel(operands: Any, **params: Any) -> list[Any]:
     """Binds a program: `program` to run, its `name`, the compiler's `options`, and `gradient`, how it
     differentiates, if that is its own."""
-    return kernel_p.bind(*_compat.same_varying(operands), **params)
+    return kernel_p.bind(*_compat.same_varying([_whole(x) for x in operands]), **params)
 
 
 def run_derivative(operands: Any, *, closed: Any, linear: tuple[int, ...], backward: Any = None) -> list[Any]:
     """Binds `closed`, a jaxpr on whole arrays, linear in the operands at `linear`; `backward` transposes
     it, if it does not do so itself."""
     return derivative_p.bind(*_compat.same_varying(operands), closed=closed, linear=linear, backward=backward)
+
+
+def _whole(x: Any) -> Any:
+    """`x`, whose type may say that it is spread over a mesh of explicit axes, as an array that is not: a
+    program's programs are spread over devices by `shard_map` only, and its derivatives have whole types.
+    """
+    sharding = jax.typeof(x).sharding
+    if not any(sharding.spec):
+        return x
+    return jax.reshard(x, jax.NamedSharding(sharding.mesh, jax.P(*(None,) * len(sharding.spec))))

@@ -19,6 +19,8 @@ def as_dtype(dtype: Any, what: str) -> np.dtype:
         target = jax.dtypes.canonicalize_dtype(dtype)
     except TypeError:
         raise DtypeError(f"{what}: {dtype!r} is not a dtype") from None
+    except ValueError:  # an extended dtype, of random keys say
+        target = dtype
     if jnp.issubdtype(target, np.complexfloating) or not (
         jnp.issubdtype(target, np.number) or target == np.bool_
     ):

@@ -312,10 +312,8 @@ def view(array: Any) -> TensorView:
 def _array(x: Any, what: str) -> Any:
     if isinstance(x, (Tile, MemoryRef)) or not hasattr(x, "dtype") or not hasattr(x, "shape"):
         raise TileTypeError(f"{what}: expected an array, got {type(x).__name__}")
-    if isinstance(x, (np.ndarray, np.generic)):
-        dtype = jax.dtypes.canonicalize_dtype(x.dtype)
-        return np.asarray(x, dtype)
-    return x
+    dtype = as_dtype(x.dtype, what)
+    return np.asarray(x, dtype) if isinstance(x, (np.ndarray, np.generic)) else x
 
 
 def _outside_nests(what: str) -> None:
