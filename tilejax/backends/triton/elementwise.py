@@ -12,7 +12,7 @@ from jax import lax
 
 from ..._errors import UnsupportedError
 from .tile_ops import select_sum
-from .tiles import full, padded, padded_shape
+from .tiles import full, padded, padded_shape, scalar
 
 
 def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[Any]:
@@ -34,7 +34,7 @@ def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[An
 _DIRECT = frozenset(
     """
     abs add and ceil cos div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p lt max min
-    mul ne neg not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sin
+    mul ne not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sin
     sqrt square sub tan tanh xor
     """.split()  # noqa: SIM905
 )
@@ -101,9 +101,9 @@ def _logistic(x: Any, **_: Any) -> Any:
 
 
 def _sign(x: Any, **_: Any) -> Any:
-    if not jnp.issubdtype(x.dtype, np.floating):
-        return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), jnp.zeros_like(x)))
-    return jnp.where(x > 0, jnp.ones_like(x), jnp.where(x < 0, -jnp.ones_like(x), x))
+    one, zero, less = (full(x.shape, n, x.dtype) for n in (1, 0, -1))
+    rest = x if jnp.issubdtype(x.dtype, np.floating) else zero  # NaN and -0 stay
+    return jnp.where(x > 0, one, jnp.where(x < 0, less, rest))
 
 
 def _clamp(low: Any, x: Any, high: Any, **_: Any) -> Any:
@@ -123,6 +123,7 @@ _EXPANDED: dict[str, Callable[..., Any]] = {
     "clamp": _clamp,
     "log2": _log2,
     "copy": lambda x: x,
+    "neg": lambda x: x * scalar(-1, x.dtype),  # Pallas does not negate constants
 }
 
 

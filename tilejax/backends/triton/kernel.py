@@ -61,15 +61,16 @@ class Kernel:
         if name == "tile_load":
             view, *starts, fallback = values
             forms = [self.form(v) for v in eqn.invars[1:-1]]
-            args = (params["shape"], params["bounds"], self.extents.__getitem__)
-            return [access.load(view, starts, forms, fallback, *args)]
+            shape, bounds = params["shape"], params["bounds"]
+            return [access.load(view, starts, forms, fallback, shape, bounds, self.extents.__getitem__)]
         if name == "tile_store":
             view, tile, *starts = values
             forms = [self.form(v) for v in eqn.invars[2:]]
             access.store(view, tile, starts, forms, shapes[1], params["bounds"], self.extents.__getitem__)
             return [view]
         if name == "tile_mma":
-            return [tile_ops.mma(*values, shapes, **params)]
+            a, b, acc = values
+            return [tile_ops.mma(a, b, acc, shapes, **params)]
         if name == "tile_gather":
             return [elementwise.gather(values, shapes, **params)]
         if name == "tile_fold":
@@ -167,11 +168,18 @@ def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
         out = kernel.run(body, [*indices, *fixed, *state], [*own, *forms, *(None for _ in state)])
         return [jnp.broadcast_to(x, s) for x, s in zip(out[params["num_views"] :], shapes, strict=True)]
 
-    first, last = np.int32(0), np.int32(count)
+    first, last = 0, count
     if bounds:
-        first, last = jnp.maximum(bounds[0], first), jnp.minimum(bounds[1], last)
+        first, last = (_clip(v, x, count) for v, x in zip(eqn.invars, bounds, strict=False))
     start = [jnp.broadcast_to(x, s) for x, s in zip(carry, shapes, strict=True)]
     return [*views, *lax.fori_loop(first, last, step, start)]
+
+
+def _clip(var: Any, bound: Any, count: int) -> Any:
+    """A loop's bound within its domain, as an int where it is one: Triton takes no constant arrays."""
+    if isinstance(var, Literal):
+        return min(max(int(var.val), 0), count)
+    return jnp.minimum(jnp.maximum(bound, 0), count)
 
 
 _NESTS = {"tile_parallel": _parallel, "tile_serial": _loop, "tile_pipeline": _loop}

@@ -15,6 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...transforms.accesses import covers
 from .kernel import Kernel, unravel
 from .tiles import View
 
@@ -62,36 +63,41 @@ def _launch(
     avals = [v.aval for v in eqn.invars]
     if 0 in extents or not count:
         return values[split:]
-    # Arrays go in flat; empty ones and scalars as one element.
+    # Arrays go in flat; empty ones and scalars as one element. A view that is stored whole need not go in.
     flat = [jnp.reshape(v, (-1,)) if v.size else jnp.zeros((1,), v.dtype) for v in map(jnp.asarray, values)]
+    results = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in flat[split:]]
+    fresh = {i for i in range(split, len(values)) if covers(eqn, i)}
+    taken = [i for i in range(len(values)) if i not in fresh]
+    places = {i: at for at, i in enumerate(taken)}
 
     def kernel(*refs: Any) -> None:
-        inputs, outputs = refs[: len(flat)], refs[len(flat) :]
+        inputs, outputs = refs[: len(taken)], refs[len(taken) :]
         evaluator = Kernel()
         indices, forms = unravel(evaluator, body, pl.program_id(0), extents)
         given = []
-        for i, (ref, aval) in enumerate(zip(inputs, avals, strict=True)):
+        for i, aval in enumerate(avals):
             written = i >= split
             if not aval.shape:
-                given.append(plgpu.load(ref.at[np.int32(0)]))
+                given.append(plgpu.load(inputs[places[i]].at[np.int32(0)]))
                 continue
+            ref = outputs[i - split] if written else inputs[places[i]]
             barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
-            given.append(View(outputs[i - split] if written else ref, tuple(aval.shape), aval.dtype, barrier))
+            given.append(View(ref, tuple(aval.shape), aval.dtype, barrier))
         evaluator.run(body, [*indices, *given], [*forms, *(None for _ in given)])
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pallas-Triton announces its end at every lowering
         out = pl.pallas_call(
             kernel,
-            out_shape=[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in flat[split:]],
+            out_shape=results,
             grid=(math.prod(extents),),
-            input_output_aliases={split + i: i for i in range(count)},
+            input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
             compiler_params=plgpu.CompilerParams(
                 num_warps=num_warps or _warps(body), num_stages=num_stages or 3
             ),
             interpret=interpret,
             name="_".join(("tilejax", *params["names"])),
-        )(*flat)
+        )(*(flat[i] for i in taken))
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)

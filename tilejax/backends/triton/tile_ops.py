@@ -35,7 +35,7 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
         for axis in sorted(axes, reverse=True):
             tile = jnp.sum(tile, axis, dtype=tile.dtype)
         return tile
-    flat, _ = _flatten(tile, axes)
+    flat = _flatten(tile, axes)[0]
     (out,) = tree([flat], flat.ndim - 1, lambda a, b: [_COMBINE[op](a[0], b[0])])
     return out
 
@@ -192,7 +192,7 @@ def top_k(tile: Any, shape, *, axis: int, k: int, largest: bool, **_: Any) -> li
         array, n = last(array, axis), array.shape[axis]
         while n > padded(k):
             pair = lax.reshape(array, (*array.shape[:-1], 2, n // 2))
-            array, _ = jnp.unstack(last(pair, pair.ndim - 2), axis=-1)
+            array = jnp.unstack(last(pair, pair.ndim - 2), axis=-1)[0]
             n //= 2
         out.append(back(array, axis))
     return out
