@@ -7,7 +7,7 @@ runs them; forward mode, and all derivatives of higher order, still are those of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -36,13 +36,15 @@ def with_gradient(
     return decorate
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Backward:
     """The transpose of a kernel's derivative."""
 
-    fn: Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+    fn: Callable[[Sequence[Any], Sequence[Any]], list[Any]] = field(compare=False)
     """`fn(known operands, cotangents)`: for each active operand the cotangent, or `None` if it has none
     here. A cotangent that is zero is `None`."""
+    key: Any
+    """What `fn` was made from. JAX keeps what it compiled for one: those of a repeat must be equal."""
 
     def batched(self, flags: tuple[bool, ...], size: int) -> Backward:
         """The same over a batch, which the flagged operands of the derivative (known ones, then tangents)
@@ -53,16 +55,18 @@ class Backward:
             moved = jax.vmap(self.fn, in_axes=(axes, 0), axis_size=size)(list(known), list(cotangents))
             return _unbatched(moved, flags[len(known) :])
 
-        return Backward(fn)
+        return Backward(fn, (self, flags, size))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Gradient:
     """What `with_gradient` said, on the flat operands of one traced kernel."""
 
-    forward: Callable[[Sequence[Any]], tuple[list[Any], Any]] | None
-    pullback: Callable[[Sequence[Any], Any, Sequence[Any]], list[Any]]
+    forward: Callable[[Sequence[Any]], tuple[list[Any], Any]] | None = field(compare=False)
+    pullback: Callable[[Sequence[Any], Any, Sequence[Any]], list[Any]] = field(compare=False)
     """`pullback(operands, saved, cotangents)`: a cotangent, or `None`, for each operand."""
+    key: Any
+    """As that of `Backward`."""
 
     @classmethod
     def of(
@@ -95,7 +99,7 @@ class Gradient:
                         result[leaf.operand] = value
             return result
 
-        return cls(forward if forward_rule else None, pullback)
+        return cls(forward if forward_rule else None, pullback, object())
 
     def backward(self, saved: Any, results: int, active: Sequence[int], smooth: Sequence[int]) -> Backward:
         """The transpose of the derivative with the given active operands and, among `results`, smooth ones.
@@ -109,7 +113,7 @@ class Gradient:
             moved = self.pullback(known[:count], kept, [given.get(i) for i in range(results)])
             return [moved[i] for i in active]
 
-        return Backward(fn)
+        return Backward(fn, (self, tree, results, tuple(active), tuple(smooth)))
 
     def batched(self, flags: tuple[bool, ...], size: int) -> Gradient:
         """The same over a batch, which the flagged operands have first."""
@@ -123,7 +127,7 @@ class Gradient:
             each = jax.vmap(self.pullback, in_axes=(axes, 0, 0), axis_size=size)
             return _unbatched(each(list(operands), saved, list(cotangents)), flags)
 
-        return Gradient(forward if alone else None, pullback)
+        return Gradient(forward if alone else None, pullback, (self, flags, size))
 
 
 @dataclass(frozen=True)
