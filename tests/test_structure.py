@@ -1,0 +1,306 @@
+"""What kernels become: claims about the lowered module, which hold on any machine as a timing would not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tilejax as tj
+from tests.helpers import normal
+from tilejax import kernels
+
+BUDGET = 2**25
+"""The default of `temporary_bytes`."""
+LAYOUT = {"reshape", "transpose", "pad", "slice", "concatenate", "reverse"}
+LOOPS = {"while", "case", "if"}
+INDEXED = {"gather", "scatter", "dynamic_slice", "dynamic_update_slice", "dynamic_gather"}
+
+
+def lower(kernel: Any, *args: Any, **options: Any) -> Any:
+    """`kernel` lowered at arrays, or at shapes of float32."""
+    specs = [jax.ShapeDtypeStruct(a, jnp.float32) if isinstance(a, tuple) else a for a in args]
+    return getattr(kernel, "lower", tj.jit(kernel).lower)(*specs, **options)
+
+
+def operations(kernel: Any, *args: Any, **options: Any) -> Counter[str]:
+    """How often each operation is in the lowered module, constants and their broadcasts left out."""
+    names = re.findall(r"(?:stablehlo|chlo)\.(\w+)", lower(kernel, *args, **options).as_text())
+    return Counter(n for n in names if n not in ("constant", "return", "broadcast_in_dim"))
+
+
+def temporaries(kernel: Any, *args: Any, **options: Any) -> int:
+    """Bytes that the compiled module needs beside its arguments and results."""
+    return lower(kernel, *args, **options).compile().memory_analysis().temp_size_in_bytes
+
+
+def bf16(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+ELEMENTWISE = {
+    "copy": (kernels.copy, 1),
+    "exp": (kernels.exp, 1),
+    "clamp": (kernels.clamp, 1),
+    "add": (kernels.add, 2),
+    "saxpy": (kernels.saxpy, 2),
+}
+BLOCKS = [{}, {"block_rows": 1}, {"block_rows": 8, "block_cols": 32}, {"block_rows": 7, "block_cols": 13}]
+"""The kernel's choice, single rows, blocks that divide the array, and ragged ones."""
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=str)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise_kernels_move_nothing(name, blocks):
+    kernel, arity = ELEMENTWISE[name]
+    found = operations(kernel, *[(64, 96)] * arity, **blocks)
+    assert not set(found) & (LAYOUT | LOOPS | INDEXED)
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=str)
+def test_a_bias_is_one_broadcast(blocks):
+    found = operations(kernels.bias_gelu_residual, (64, 96), (96,), (64, 96), **blocks)
+    assert not set(found) & ((LAYOUT - {"reshape", "pad"}) | LOOPS | INDEXED)
+
+
+@pytest.mark.parametrize("blocks", BLOCKS, ids=str)
+def test_transpose_is_one_transpose(blocks):
+    assert operations(kernels.transpose, (64, 96), **blocks) == {"transpose": 1}
+
+
+ROW_BLOCKS = [{}, {"block_rows": 1}, {"block_rows": 8}, {"block_rows": 7}]
+
+
+@pytest.mark.parametrize("blocks", ROW_BLOCKS, ids=str)
+@pytest.mark.parametrize("name", ["row_sum", "row_max", "row_min", "row_abssum", "row_absmax"])
+def test_row_reductions_are_one_reduce(name, blocks):
+    found = operations(getattr(kernels, name), (64, 96), **blocks)
+    assert found["reduce"] == 1
+    assert set(found) <= {"reduce", "add", "maximum", "minimum", "abs"}
+
+
+NORMS = {"softmax": (1, 2), "layernorm": (1, 2), "rmsnorm": (1, 1), "residual_layernorm": (2, 2)}
+"""The number of arguments, and of reductions."""
+
+
+@pytest.mark.parametrize("blocks", ROW_BLOCKS, ids=str)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_whole_array_fusions(name, blocks):
+    arity, reductions = NORMS[name]
+    found = operations(getattr(kernels, name), *[(64, 96)] * arity, **blocks)
+    assert found["reduce"] == reductions
+    assert not set(found) & (LAYOUT | LOOPS | INDEXED)
+
+
+def test_softmax_of_a_large_array_keeps_no_array():
+    assert temporaries(kernels.softmax, (4096, 2048)) < 2**18
+
+
+def test_several_results_of_a_row_share_one_pass():
+    found = operations(kernels.softmax_norms, (64, 96))
+    assert found["reduce"] == 5
+    assert not set(found) & (LAYOUT | LOOPS | INDEXED)
+    found = operations(kernels.row_statistics, *[(64, 96)] * 3)
+    assert found["reduce"] == 8
+    assert not set(found) & (LOOPS | INDEXED)
+
+
+GEMM_BLOCKS = [{}, {"block_m": 32, "block_n": 16, "block_k": 8}, {"block_m": 33, "block_n": 7, "block_k": 13}]
+
+
+@pytest.mark.parametrize("blocks", GEMM_BLOCKS, ids=str)
+@pytest.mark.parametrize("window", [1, 3])
+def test_gemm_is_one_dot_general(blocks, window):
+    assert operations(kernels.gemm, (64, 96), (96, 32), window=window, **blocks) == {"dot_general": 1}
+
+
+def test_gemm_of_bfloat16_multiplies_bfloat16_into_float32():
+    text = lower(kernels.gemm, bf16(64, 96), bf16(96, 32)).as_text()
+    (line,) = [line for line in text.splitlines() if "dot_general" in line]
+    assert line.endswith(": (tensor<64x96xbf16>, tensor<96x32xbf16>) -> tensor<64x32xf32>")
+    found = operations(kernels.gemm, bf16(64, 96), bf16(96, 32))
+    assert found == {"dot_general": 1, "reduce_precision": 1, "convert": 1}
+
+
+def product(x, y, *, stored="mk,kn->mn", epilogue=None, two=False, swapped=False, batches=0, size=16):
+    """A user's product: other axis names, other storage, an epilogue, two results, a batch."""
+    left, right, out = re.split(",|->", stored)
+    extents = dict(zip(left + right, x.shape[-2:] + y.shape[-2:], strict=True))
+    grid = {a: tj.axis(f"tiles of {a}", tj.cdiv(extents[a], size)) for a in "mnk"}
+    tile = {a: tj.axis(f"within {a}", size) for a in "mnk"}
+    batch = [tj.axis("example", batches)] * bool(batches)
+    lead = [tj.axis("one example", 1)] * bool(batches)
+    shape = (*[batches] * bool(batches), *(extents[a] for a in out))
+    results = [tj.output(shape, x.dtype) for _ in range(1 + two)]
+
+    @tj.parallel(*batch, *((grid["n"], grid["m"]) if swapped else (grid["m"], grid["n"])))
+    def _(nest):
+        start = {a: nest.index(grid[a]) * size for a in "mn"}
+        first = [nest.index(a) for a in batch]
+
+        def here(names):
+            return tj.coord(*first, *(start[a] for a in names)), tj.shape(*lead, *(tile[a] for a in names))
+
+        zero = tj.zeros(tj.shape(*lead, tile["m"], tile["n"]), jnp.float32)
+
+        @nest.pipeline(grid["k"], carry=zero)
+        def total(step, total):
+            start["k"] = step.index() * size
+            return tj.mma(x[here(left)], y[here(right)], total)
+
+        for result, f in zip(results, (epilogue or (lambda t: t), lambda t: -t), strict=False):
+            result(*here(out)).store(f(total).astype(result.dtype))
+
+    return tuple(results)
+
+
+X, Y = normal(48, 80), normal(80, 64, seed=1)
+VARIANTS: dict[str, tuple[dict[str, Any], Any, Any, Any, set[str]]] = {
+    "other names and blocks": ({"size": 8}, X, Y, X @ Y, set()),
+    "ragged blocks": ({"size": 13}, X, Y, X @ Y, set()),
+    "columns before rows": ({"swapped": True}, X, Y, X @ Y, set()),
+    "x stored transposed": ({"stored": "km,kn->mn"}, X.T, Y, X @ Y, set()),
+    "y stored transposed": ({"stored": "mk,nk->mn"}, X, Y.T, X @ Y, set()),
+    "both stored transposed": ({"stored": "km,nk->mn"}, X.T, Y.T, X @ Y, set()),
+    "result transposed": ({"stored": "mk,kn->nm"}, X, Y, (X @ Y).T, {"transpose", "copy"}),
+    "epilogue": ({"epilogue": lambda t: tj.maximum(t, 0.0) * 2}, X, Y, np.maximum(X @ Y, 0) * 2, set()),
+    "batch": ({"batches": 3}, np.stack([X] * 3), np.stack([Y] * 3), np.stack([X @ Y] * 3), set()),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("two", [False, True], ids=["one result", "two results"])
+def test_a_users_gemm_is_one_dot_general(name, two):
+    options, x, y, want, layout = VARIANTS[name]
+    kernel = partial(product, two=two, **options)
+    found = operations(kernel, x, y)
+    assert found["dot_general"] == 1
+    # What is stored transposed is transposed here, and contracted as it lies by the compiled product.
+    assert set(found) & (LAYOUT | LOOPS | INDEXED) <= {"transpose"}
+    compiled = set(re.findall(r" ([\w-]+)\(", lower(kernel, x, y).compile().as_text()))
+    assert compiled & {"transpose", "copy", "pad", "slice", "reshape", "while", "gather"} <= layout
+    first, *second = tj.jit(kernel)(x, y)
+    np.testing.assert_allclose(first, want, rtol=1e-4, atol=1e-4)
+    for result in second:
+        plain = tj.jit(partial(product, **{**options, "epilogue": None}))(x, y)[0]
+        np.testing.assert_allclose(result, -plain, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_users_row_kernel_with_two_results(rows):
+    def kernel(data):
+        peaks, shares = tj.output((data.shape[0],), data.dtype), tj.output_like(data)
+        group, member = tj.axis("group", tj.cdiv(data.shape[0], rows)), tj.axis("member", rows)
+        entry = tj.axis("entry", data.shape[1])
+
+        @tj.parallel(group)
+        def _(nest):
+            row = nest.index() * rows
+            x = data[tj.coord(row, 0), tj.shape(member, entry)]
+            peak = tj.max(x, entry)
+            e = tj.exp(x - peak)
+            peaks(tj.coord(row), tj.shape(member)).store(peak)
+            shares(tj.coord(row, 0), tj.shape(member, entry)).store(e / tj.sum(e, entry))
+
+        return peaks, shares
+
+    x = normal(21, 33)
+    found = operations(kernel, x)
+    assert found["reduce"] == 2
+    assert not set(found) & (LAYOUT | LOOPS | INDEXED)
+    peaks, shares = tj.jit(kernel)(x)
+    np.testing.assert_array_equal(peaks, x.max(1))
+    np.testing.assert_allclose(shares, jax.nn.softmax(x), rtol=1e-5)
+
+
+def buffers(text: str) -> set[tuple[int, ...]]:
+    """The shapes of all arrays of a module."""
+    return {tuple(map(int, dims.split("x")[:-1])) for dims in re.findall(r"tensor<(\d[^<>]*)>", text)}
+
+
+@pytest.mark.parametrize("blocks", [{}, {"block_q": 128, "block_kv": 256}], ids=str)
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_holds_no_scores(causal, blocks):
+    """No array has a dimension for all queries and one for all keys, split or not."""
+    queries, keys = 4096, 8192
+    shapes = (1, 2, queries, 64), (1, 2, keys, 64), (1, 2, keys, 64)
+    text = lower(kernels.flash_attention, *shapes, causal=causal, **blocks).as_text()
+    assert max(map(math.prod, buffers(text))) < 2 * queries * keys / 4
+
+
+def test_temporaries_of_causal_attention_do_not_grow():
+    sizes = [
+        temporaries(kernels.flash_attention, *[(1, 8, length, 64)] * 3, causal=True)
+        for length in (1024, 2048, 4096)
+    ]
+    assert sizes[0] == sizes[1] == sizes[2] < BUDGET
+
+
+def test_a_smaller_budget_takes_less():
+    shapes = [(1, 8, 2048, 64)] * 3
+    small = tj.jit(kernels.flash_attention, compiler_params={"temporary_bytes": 2**22})
+    default, less = (temporaries(k, *shapes, causal=True) for k in (kernels.flash_attention, small))
+    assert less < 0.6 * default
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"padding": 1, "relu": True}], ids=str)
+def test_conv2d_is_one_convolution(options):
+    found = operations(kernels.conv2d, (2, 12, 14, 5), (3, 3, 5, 7), (7,), **options)
+    assert found["convolution"] == 1
+    assert not set(found) & (LOOPS | INDEXED | {"dot_general"})
+
+
+def test_depthwise_convolution_is_shifted_slices():
+    found = operations(kernels.depthwise_conv_pool, (12, 14, 8), (3, 3, 8))
+    assert not set(found) & (LOOPS | INDEXED | {"convolution", "dot_general", "reduce_window"})
+    assert (found["multiply"], found["add"], found["maximum"]) == (9, 8, 8)
+
+
+def test_sobel_and_median_are_shifted_slices_and_a_network():
+    found = operations(kernels.sobel_median, (24, 40))
+    assert not set(found) & (LOOPS | INDEXED | {"sort", "convolution", "reduce_window"})
+
+
+@pytest.mark.parametrize("shape", [(64, 96), (3, 5000), (1, 9000)], ids=str)
+@pytest.mark.parametrize("name", ["cumsum", "cummax"])
+def test_scans_have_no_loop_over_elements(name, shape):
+    """A row of one block has none at all; a longer one has one over its blocks."""
+    found = operations(getattr(kernels, name), shape)
+    assert found["while"] <= (shape[1] > 4096)
+    assert "gather" not in found
+
+
+def test_sort_is_one_sort():
+    found = operations(kernels.sort, (64, 96))
+    assert found["sort"] == 1
+    assert not set(found) & (LOOPS | INDEXED)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+def test_top_k_sorts_no_row(dtype):
+    found = operations(kernels.top_k, jax.ShapeDtypeStruct((64, 256), dtype), 8)
+    assert "sort" not in found
+    assert found["top_k"] == 1
+
+
+def test_cross_entropy_is_one_pass():
+    labels = jax.ShapeDtypeStruct((64,), jnp.int32)
+    found = operations(kernels.sparse_cross_entropy, (64, 96), labels)
+    assert found["reduce"] == 2
+    assert not set(found) & (LOOPS | {"scatter"})
+    many = jax.ShapeDtypeStruct((512,), jnp.int32)
+    assert temporaries(kernels.sparse_cross_entropy, (512, 8192), many) < 2**18
+
+
+def test_a_pipeline_inside_a_serial_loop_is_folded():
+    """The serial axis keeps its order, so it is a loop; the pipeline in it is a reduction."""
+    found = operations(kernels.structured_sum, (6, 3, 4, 32))
+    assert found["while"] == 1
+    assert "gather" not in found
