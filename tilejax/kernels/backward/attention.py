@@ -60,7 +60,11 @@ def flash_attention_backward(
         scale=1 / math.sqrt(max(channels, 1)) if scale is None else scale,
         causal=causal,
         dtype=f32,
-        views=(q, k, v, lse, dy),
+        q=q,
+        k=k,
+        v=v,
+        dy=dy,
+        lse=lse,
         delta=tj.output(lse.shape, f32),
         b=tj.axis("local_batch", 1),
         h=tj.axis("local_head", 1),
@@ -90,7 +94,11 @@ class _Tiles:
     scale: Any
     causal: bool
     dtype: Any
-    views: tuple[tj.TensorView, ...]
+    q: tj.TensorView
+    k: tj.TensorView
+    v: tj.TensorView
+    dy: tj.TensorView
+    lse: tj.TensorView
     delta: tj.TensorView
     b: tj.Axis
     h: tj.Axis
@@ -101,24 +109,22 @@ class _Tiles:
 
     def of_queries(self, b0: Any, h0: Any, q0: Any) -> tuple[tj.Tile, ...]:
         """The queries, the cotangents of their results, and their `lse` and `delta`."""
-        q, _, _, lse, dy = self.views
         row, rows = tj.coord(b0, h0, q0), tj.shape(self.b, self.h, self.m)
-        query = q[tj.coord(*row, 0), tj.shape(*rows, self.d)]
-        slope = dy[tj.coord(*row, 0), tj.shape(*rows, self.dv)]
-        return query, slope, lse[row, rows], self.delta[row, rows]
+        query = self.q[tj.coord(*row, 0), tj.shape(*rows, self.d)]
+        slope = self.dy[tj.coord(*row, 0), tj.shape(*rows, self.dv)]
+        return query, slope, self.lse[row, rows], self.delta[row, rows]
 
     def of_keys(self, b0: Any, h0: Any, k0: Any) -> tuple[tj.Tile, tj.Tile]:
         """The keys and the values."""
-        _, k, v, _, _ = self.views
         start, rows = tj.coord(b0, h0, k0, 0), (self.b, self.h, self.s)
-        return k[start, tj.shape(*rows, self.d)], v[start, tj.shape(*rows, self.dv)]
+        return self.k[start, tj.shape(*rows, self.d)], self.v[start, tj.shape(*rows, self.dv)]
 
     def weights(self, q0: Any, k0: Any, queries: tuple[tj.Tile, ...], keys: tuple[tj.Tile, tj.Tile]) -> Any:
         """The weights, and the cotangents of the products `q @ k.T`."""
         (query, slope, lse, delta), (key, value) = queries, keys
         nothing = tj.zeros(tj.shape(self.b, self.h, self.m, self.s), self.dtype)
         i, j = tj.iota(self.m) + q0, tj.iota(self.s) + k0
-        valid = (i < self.views[0].shape[2]) & (j < self.views[1].shape[2])
+        valid = (i < self.q.shape[2]) & (j < self.k.shape[2])
         if self.causal:
             valid = valid & (j <= i)
         score = tj.where(valid, tj.mma(query, key, nothing) * self.scale, -jnp.inf)
@@ -135,7 +141,7 @@ def _deltas(tiles: _Tiles, grid: tuple[tj.Axis, ...], query_blocks: tj.Axis, y: 
         h0 = nest.index(kv_head) * member.extent + nest.index(member)
         row = tj.coord(nest.index(batch), h0, nest.index(query_blocks) * t.m.extent)
         here = tj.coord(*row, 0), tj.shape(t.b, t.h, t.m, t.dv)
-        product = y[here].astype(t.dtype) * t.views[4][here].astype(t.dtype)
+        product = y[here].astype(t.dtype) * t.dy[here].astype(t.dtype)
         t.delta(row, tj.shape(t.b, t.h, t.m)).store(tj.sum(product, t.dv))
 
 
@@ -144,7 +150,7 @@ def _queries(
 ) -> tj.TensorView:
     """`dq`."""
     t, (batch, kv_head, member) = tiles, grid
-    dq = tj.output_like(t.views[0])
+    dq = tj.output_like(t.q)
 
     @tj.parallel(batch, kv_head, member, query_blocks)
     def _(nest: tj.Nest):
@@ -174,7 +180,7 @@ def _keys(
 ) -> tuple[tj.TensorView, tj.TensorView]:
     """`(dk, dv)`: all heads that share a head of keys add up in one program."""
     t, (batch, kv_head, member) = tiles, grid
-    dk, dv = tj.output_like(t.views[1]), tj.output_like(t.views[2])
+    dk, dv = tj.output_like(t.k), tj.output_like(t.v)
 
     @tj.parallel(batch, kv_head, key_blocks)
     def _(nest: tj.Nest):

@@ -140,7 +140,8 @@ def conv2d_filters_backward(
     places, each program for one tap on a GPU, for all of them elsewhere."""
     f32 = check_float("conv2d", x=x, dy=dy)
     dw = tj.output(shape, dtype)
-    _, height, width = places = dy.shape[:3]
+    places = dy.shape[:3]
+    height, width = places[1:]
     rows = block_size("block_rows", block_rows, 4 if on_gpu() else 1, height)
     columns = block_size("block_cols", block_cols, 16 if on_gpu() else 1, width)
     block = cut(places, (1, rows, columns))
