@@ -6,6 +6,8 @@ part and hands on the running (maximum, sum, accumulator) of its rows; `ppermute
     python -m examples.ring_attention                  # four CPU devices
     python -m examples.ring_attention --processes 2 --process 0 &  # two processes of one host, or of two
     python -m examples.ring_attention --processes 2 --process 1
+
+On a host with several GPUs one process takes them all; give each of several its own by CUDA_VISIBLE_DEVICES.
 """
 
 import argparse
