@@ -23,7 +23,8 @@ def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[An
         return [_SHAPES[name](values, shapes, target, params)]
     if name not in _DIRECT and name not in _EXPANDED:
         raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
-    extents = padded_shape(target)
+    # The scalars of a reducer or a scan's operator are whole tiles here.
+    extents = padded_shape(target) or jnp.broadcast_shapes(*(v.shape for v in values))
     values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]
