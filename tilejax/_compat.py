@@ -32,8 +32,13 @@ def close(jaxpr: Any, num_first: int, order: Sequence[Any], last: Sequence[Any] 
     """The closed jaxpr without consts whose inputs are the first `num_first` inputs of `jaxpr`, the
     variables of `order` (constvars of `jaxpr`, as `last` are), its other inputs, then `last`."""
     invars = [*jaxpr.invars[:num_first], *order, *jaxpr.invars[num_first:], *last]
-    info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(jaxpr.outvars))
-    return jex.ClosedJaxpr(jex.Jaxpr((), invars, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, info), ())
+    return rebuild(jaxpr, invars, jaxpr.outvars, jaxpr.eqns)
+
+
+def rebuild(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
+    """`jaxpr` with other inputs, results and equations, closed without consts."""
+    info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(outvars))
+    return jex.ClosedJaxpr(jex.Jaxpr((), list(invars), list(outvars), list(eqns), jaxpr.effects, info), ())
 
 
 def trace_closed(fn: Callable, avals: Sequence[Any]) -> Any:
