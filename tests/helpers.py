@@ -1,5 +1,6 @@
 """Run a kernel through the compiler and through the interpreter, and hold both to an independent value."""
 
+import functools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import tilejax as tj
 
 RUNNERS: dict[str, Callable[..., Any]] = {"jit": tj.jit, "interpret": tj.interpret}
+if jax.default_backend() == "gpu":
+    RUNNERS["triton"] = functools.partial(tj.jit, backend="triton")
 
 
 def same(got: Any, want: Any, *, rtol: float = 0.0, atol: float = 0.0) -> None:

@@ -1,0 +1,80 @@
+"""The documented kernels on an NVIDIA GPU through Triton, against the float64 formulas."""
+
+import jax
+import jax.numpy as jnp
+import kernel_cases
+import numpy as np
+import oracle
+import pytest
+
+import tilejax as tj
+from tilejax import kernels
+
+SHAPES = [(1, 1), (17, 65), (5, 1000), (130, 257)]
+
+
+def triton(kernel):
+    return tj.jit(kernel, backend="triton")
+
+
+@pytest.mark.parametrize("dtype", kernel_cases.FLOATS, ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", sorted(kernel_cases.CASES))
+def test_matrix_kernels(name, shape, dtype):
+    case = kernel_cases.CASES[name]
+    args = case.args(shape, dtype)
+    kernel_cases.close(triton(case.body)(*args), case.want(*args), dtype, case.slack(*args))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sort_and_top_k(shape):
+    x = kernel_cases.normal(*shape)
+    x[0, 0] = np.nan
+    order = np.argsort(x, -1, kind="stable")
+    values, indices = triton(kernels.sort)(x)
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, -1))
+    k = min(5, shape[1])
+    best = jax.lax.top_k(jnp.asarray(x), k)
+    got = triton(kernels.top_k)(x, k)
+    np.testing.assert_array_equal(got[1], best[1])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (100, 37), (1, 130)])
+def test_attention(queries, keys, causal):
+    q, k, v = (
+        kernel_cases.normal(2, h, n, d, seed=s)
+        for s, (h, n, d) in enumerate([(4, queries, 32), (2, keys, 32), (2, keys, 16)])
+    )
+    got = triton(kernels.flash_attention)(q, k, v, causal=causal)
+    np.testing.assert_allclose(got, oracle.attention(q, k, v, causal=causal), rtol=1e-4, atol=1e-5)
+
+
+def test_images_segments_and_losses():
+    image, filters = kernel_cases.normal(33, 30, 3), kernel_cases.normal(3, 3, 3, seed=1)
+    ids, values = np.arange(3000, dtype=np.int32) % 13 - 1, kernel_cases.normal(3000)
+    logits, labels = kernel_cases.normal(9, 1003), np.arange(9, dtype=np.int32) * 100
+    pairs = [
+        (triton(kernels.depthwise_conv_pool)(image, filters), oracle.depthwise_conv_pool(image, filters)),
+        (triton(kernels.sobel_median)(image[..., 0]), oracle.sobel_median(image[..., 0])),
+        (triton(kernels.segment_sum)(ids, values, 11), oracle.segment_sum(ids, values, 11)),
+        (triton(kernels.sparse_cross_entropy)(logits, labels), oracle.sparse_cross_entropy(logits, labels)),
+    ]
+    for got, want in pairs:
+        for g, w in zip(got, want, strict=True):
+            np.testing.assert_allclose(np.asarray(g, np.float64), w, rtol=2e-5, atol=2e-5)
+
+
+def test_integer_products_are_exact():
+    a, b = np.full((40, 70), 100, np.int8), np.full((70, 33), 100, np.int8)
+    got = triton(kernels.gemm)(a, b)
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_a_batch_is_one_launch():
+    x = kernel_cases.normal(3, 5, 70)
+    text = jax.jit(jax.vmap(triton(kernels.softmax))).lower(x).as_text()
+    assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
+    np.testing.assert_allclose(jax.vmap(triton(kernels.softmax))(x), oracle.softmax(x), rtol=1e-5, atol=1e-6)
