@@ -11,8 +11,7 @@ import numpy as np
 from jax import lax
 
 from ..._errors import UnsupportedError
-from .tile_ops import select_sum
-from .tiles import full, padded, padded_shape, scalar
+from .tiles import full, padded, padded_shape, scalar, select_sum
 
 
 def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[Any]:
@@ -24,18 +23,28 @@ def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[An
     if name not in _DIRECT and name not in _EXPANDED:
         raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
     # The scalars of a reducer or a scan's operator are whole tiles here.
-    extents = padded_shape(target) or jnp.broadcast_shapes(*(v.shape for v in values))
+    extents = jnp.broadcast_shapes(padded_shape(target), *(v.shape for v in values))
     values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]
-    out = eqn.primitive.bind(*values, **params)
-    return list(out) if eqn.primitive.multiple_results else [out]
+    dtype = eqn.outvars[0].aval.dtype
+    if name in _IN_F32 and jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
+        values = [v.astype(np.float32) for v in values]
+    elif name in _LOGICAL and dtype == np.bool_:
+        return [_LOGICAL[name](*values)]
+    return [eqn.primitive.bind(*values, **params).astype(dtype)]
 
+
+# Triton has these for f32 alone, or rounds them differently for shorter floats.
+_IN_F32 = frozenset(
+    "add cos div exp exp2 expm1 integer_pow log log1p mul pow rem rsqrt sin sqrt square sub tan tanh".split()  # noqa: SIM905
+)
+_LOGICAL: dict[str, Callable[..., Any]] = {"add": lax.bitwise_or, "mul": lax.bitwise_and}
 
 _DIRECT = frozenset(
     """
-    abs add and ceil cos div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p lt max min
-    mul ne not or pow rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sin
+    abs add and ceil cos div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p lt
+    mul ne not or pow rem rsqrt select_n sin
     sqrt square sub tan tanh xor
     """.split()  # noqa: SIM905
 )
@@ -107,8 +116,38 @@ def _sign(x: Any, **_: Any) -> Any:
     return jnp.where(x > 0, one, jnp.where(x < 0, less, rest))
 
 
+def maximum(x: Any, y: Any, **_: Any) -> Any:
+    """The greater one; NaN if either is, which Triton's own drops."""
+    return _extremum(lax.max, lax.bitwise_or, x, y)
+
+
+def minimum(x: Any, y: Any, **_: Any) -> Any:
+    """The lesser one; NaN if either is."""
+    return _extremum(lax.min, lax.bitwise_and, x, y)
+
+
+def _extremum(op: Callable[..., Any], logical: Callable[..., Any], x: Any, y: Any) -> Any:
+    if x.dtype == np.bool_:
+        return logical(x, y)
+    if not jnp.issubdtype(x.dtype, np.floating):
+        return op(x, y)
+    return jnp.where(x != x, x, jnp.where(y != y, y, op(x, y)))
+
+
+def _shift(op: Callable[..., Any], x: Any, y: Any) -> Any:
+    """A shift by the width or more leaves nothing, or the sign."""
+    width = 8 * x.dtype.itemsize
+    far = (y >= scalar(width, y.dtype)) | (y < scalar(0, y.dtype))
+    shifted = op(x, jnp.where(far, full(y.shape, 0, y.dtype), y))
+    if op is lax.shift_right_arithmetic and jnp.issubdtype(x.dtype, np.signedinteger):
+        return jnp.where(
+            far, jnp.where(x < 0, full(x.shape, -1, x.dtype), full(x.shape, 0, x.dtype)), shifted
+        )
+    return jnp.where(far, full(x.shape, 0, x.dtype), shifted)
+
+
 def _clamp(low: Any, x: Any, high: Any, **_: Any) -> Any:
-    return lax.min(lax.max(x, low), high)
+    return minimum(maximum(x, low), high)
 
 
 def _log2(x: Any, **_: Any) -> Any:
@@ -116,6 +155,11 @@ def _log2(x: Any, **_: Any) -> Any:
 
 
 _EXPANDED: dict[str, Callable[..., Any]] = {
+    "max": maximum,
+    "min": minimum,
+    "shift_left": lambda x, y: _shift(lax.shift_left, x, y),
+    "shift_right_arithmetic": lambda x, y: _shift(lax.shift_right_arithmetic, x, y),
+    "shift_right_logical": lambda x, y: _shift(lax.shift_right_logical, x, y),
     "erf": _erf,
     "round": _round,
     "convert_element_type": _convert,

@@ -103,14 +103,20 @@ class Kernel:
     def _scan(self, values: list[Any], params: dict[str, Any]) -> list[Any]:
         count, fn = params["num_consts"], params["fn"]
         consts, tiles = values[:count], values[count:]
-        if any(v.aval.shape for v in fn.jaxpr.invars[count:]):
+        # The scan's own dimensions go before those of an element, where elementwise work broadcasts.
+        if any(e.primitive.name.startswith("tile_") for e in fn.jaxpr.eqns):
             raise UnsupportedError(
-                "tile_associative_scan of tiles of more axes is not built yet for backend triton",
+                "tile_associative_scan with a tile operation in its operator: backend triton has no rule",
                 loc=params["loc"],
             )
 
         def combine_all(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-            return self.run(fn, [*consts, *a, *b], [None] * (count + 2 * len(tiles)))
+            first = [
+                x if x.ndim == 2 else lax.transpose(x, [x.ndim - 2, x.ndim - 1, *range(x.ndim - 2)])
+                for x in (*a, *b)
+            ]
+            out = self.run(fn, [*consts, *first], [None] * (count + 2 * len(tiles)))
+            return [x if x.ndim == 2 else lax.transpose(x, [*range(2, x.ndim), 0, 1]) for x in out]
 
         return tile_ops.scan_with(tiles, params["axis"], params["reverse"], combine_all)
 

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._errors import UnsupportedError
 from ...ir.types import Order
 from ..xla.tile_ops import identity
-from .tiles import back, full, halves, inside, join, last, masked, padded, place, tree
+from .elementwise import maximum, minimum
+from .tiles import back, full, halves, inside, join, last, masked, padded, place, select_sum, tree
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lax.add,
     "mul": lax.mul,
-    "max": jnp.maximum,
-    "min": jnp.minimum,
+    "max": maximum,
+    "min": minimum,
     "and": lax.bitwise_and,
     "or": lax.bitwise_or,
 }
@@ -150,18 +150,6 @@ def _broadcast_last(array: Any, n: int) -> Any:
     return jnp.broadcast_to(array[..., None], (*array.shape, n))
 
 
-def select_sum(here: Any, array: Any, axis: int) -> Any:
-    """The one element along `axis` where `here` is true (0 if none is)."""
-    dtype = array.dtype
-    wide = (
-        np.int32 if dtype == np.bool_ or (jnp.issubdtype(dtype, np.integer) and dtype.itemsize < 4) else dtype
-    )
-    if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
-        wide = np.float32
-    values = array.astype(wide)
-    return jnp.sum(jnp.where(here, values, full(values.shape, 0, wide)), axis, dtype=wide).astype(dtype)
-
-
 def sort(tile: Any, shape, *, axis: int, descending: bool, **_: Any) -> list[Any]:
     """`tile_sort`: a bitonic network of values and indices; padding goes last."""
     values, index = last(tile, axis), last(place(shape, axis), axis)
@@ -237,10 +225,10 @@ def mma(
     rows = [x for x in a_labels if x not in b_labels]
     cols = [x for x in b_labels if x not in a_labels]
     extra = [x for x in acc_labels if x not in a_labels and x not in b_labels]
-    if any(extents[x] != 1 for x in (*batch, *extra)) or not allow_reassociation:
-        raise UnsupportedError(
-            "tile_mma with batch axes or in fixed order: not built yet for backend triton", loc=loc
-        )
+    wide = np.int32 if jnp.issubdtype(a.dtype, np.integer) else np.float32
+    plain = a.dtype == b.dtype and not jnp.issubdtype(a.dtype, np.unsignedinteger)
+    if not plain or not allow_reassociation or any(extents[x] != 1 for x in (*batch, *extra)):
+        return _in_order(a, b, acc, extents, a_labels, b_labels, acc_labels, summed, wide)
     for x in summed:
         a = masked(a, shapes[0], 0, [a_labels.index(x)])
         b = masked(b, shapes[1], 0, [b_labels.index(x)])
@@ -249,7 +237,6 @@ def mma(
     m, n = left.shape[0], right.shape[1]
     left, right = _at_least(left, 16, 16), _at_least(right, 16, 16)
     kind = lax.Precision.HIGHEST if precision is None and a.dtype == np.float32 else precision
-    wide = np.int32 if jnp.issubdtype(a.dtype, np.integer) else np.float32
     out = lax.dot_general(left, right, (((1,), (0,)), ((), ())), precision=kind, preferred_element_type=wide)
     out = _top(out, m, n)
     order = [*rows, *cols]
@@ -260,6 +247,32 @@ def mma(
         out = lax.transpose(out, [order.index(x) for x in wanted])
     out = lax.reshape(out, tuple(padded(extents[x]) if x in order else 1 for x in acc_labels))
     return (acc.astype(wide) + out).astype(acc.dtype)
+
+
+def _in_order(a: Any, b: Any, acc: Any, extents, a_labels, b_labels, acc_labels, summed, wide) -> Any:
+    """Products added one contracted index after another, in ascending order; for any labels."""
+    count = math.prod(extents[x] for x in summed)
+
+    def member(tile: Any, labels: Sequence[int], at: dict[int, Any]) -> Any:
+        """The tile at one contracted index, with the dimensions of the accumulator."""
+        tile = tile.astype(wide)
+        for x in summed:
+            here = lax.broadcasted_iota(np.int32, tile.shape, labels.index(x)) == at[x]
+            tile = select_sum(here, tile, labels.index(x))
+            labels = [y for y in labels if y != x]
+        order = sorted(range(len(labels)), key=lambda i: acc_labels.index(labels[i]))
+        tile = lax.transpose(tile, order) if order != list(range(len(labels))) else tile
+        ones = [padded(extents[x]) if x in labels else 1 for x in acc_labels]
+        return lax.reshape(tile, tuple(ones))
+
+    def step(i: Any, total: Any) -> Any:
+        at, stride = {}, count
+        for x in summed:
+            stride //= extents[x]
+            at[x] = lax.rem(lax.div(i, np.int32(stride)), np.int32(extents[x]))
+        return total + member(a, list(a_labels), at) * member(b, list(b_labels), at)
+
+    return lax.fori_loop(np.int32(0), np.int32(count), step, acc.astype(wide)).astype(acc.dtype)
 
 
 def _matrix(tile: Any, labels, first: Sequence[int], second: Sequence[int]) -> Any:

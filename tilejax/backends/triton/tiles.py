@@ -103,3 +103,15 @@ def tree(arrays: Sequence[Any], axis: int, combine: Callable[..., Sequence[Any]]
         combined = combine([p[0] for p in pairs], [p[1] for p in pairs])
         arrays = [lax.reshape(a, a.shape[:-1]) for a in combined]
     return [lax.reshape(a, a.shape[:-1]) for a in arrays]
+
+
+def select_sum(here: Any, array: Any, axis: int) -> Any:
+    """The one element along `axis` where `here` is true (0 if none is)."""
+    dtype = array.dtype
+    wide = (
+        np.int32 if dtype == np.bool_ or (jnp.issubdtype(dtype, np.integer) and dtype.itemsize < 4) else dtype
+    )
+    if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
+        wide = np.float32
+    values = array.astype(wide)
+    return jnp.sum(jnp.where(here, values, full(values.shape, 0, wide)), axis, dtype=wide).astype(dtype)
