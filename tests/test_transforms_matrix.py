@@ -81,14 +81,14 @@ def _all(f: Function, smooth: list[int], args: list[Any], jit: bool) -> Function
                 full[i] = x
             return f(*full)
 
-        return {
-            " ".join(t.__name__ for t in word): _compose(word, part, n % (len(word) + 1) if jit else None)(
-                *floats
-            )
-            for n, word in enumerate(WORDS)
-        }
+        results = {}
+        for n, word in enumerate(WORDS):
+            composed = _compose(word, part, n % (len(word) + 1) if jit else None)
+            results[" ".join(t.__name__ for t in word)] = composed(*floats)
+        return results
 
-    return jax.jit(run, compiler_options=QUICK)
+    # Compiled ahead, it is gone after the test; jit would keep it.
+    return jax.jit(run).lower(*(args[i] for i in smooth)).compile(QUICK)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
