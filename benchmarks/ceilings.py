@@ -34,7 +34,7 @@ def arithmetic(dtype: str) -> float:
     """Operations a second of the best `jnp` matrix product of that dtype, 512 to 2048 wide."""
     narrow = dtype == "int8"
     product = jax.jit(
-        lambda a: jnp.matmul(a, a, preferred_element_type=jnp.int32 if narrow else None),
+        lambda a: jnp.matmul(a, a, preferred_element_type=jnp.int32 if narrow else jnp.float32),
     )
     speeds = []
     for n in (512,) if narrow else (512, 1024, 2048):

@@ -40,7 +40,7 @@ def line(result: Result) -> str:
     a, b = result.stages["tilejax"], result.stages["rival"]
     parts = [
         f"{label(result)}/{_shape(result)}/{result.dtype}".ljust(48),
-        f"{result.ratio.median:7.2f}x",
+        f"{result.ratio.median:7.2f}x{'=' if result.same else ' '}",
         f"warm {both(result.warm['tilejax'].median, result.warm['rival'].median)}",
         f"trace {both(a.trace, b.trace)}",
         f"lower {both(a.lower, b.lower)}",
@@ -80,13 +80,29 @@ def summary(results: Sequence[Result]) -> str:
 def details(results: Sequence[Result]) -> str:
     """A row a case: the ratios of a warm call and of each stage of the first one."""
     torch = any("torch" in r.warm for r in results)
-    head = ["kernel", "shape", "dtype", "warm", "quartiles", "trace + lower", "compile", "cold", "of ceiling"]
+    head = [
+        "kernel",
+        "shape",
+        "dtype",
+        "warm",
+        "quartiles",
+        "trace + lower",
+        "compile",
+        "cold",
+        "of ceiling",
+        "code",
+    ]
     rows = [head + ["torch"] * torch]
     for r in results:
         a, b = r.stages["tilejax"], r.stages["rival"]
         stages = ((b.trace + b.lower) / (a.trace + a.lower), b.compile / a.compile, b.cold / a.cold)
         row = [f"`{label(r)}`", _shape(r), r.dtype, _ratio(r.ratio.median)]
-        row += [f"{_ratio(r.ratio.low)} to {_ratio(r.ratio.high)}", *map(_ratio, stages), f"{r.ceiling:.0%}"]
+        row += [
+            f"{_ratio(r.ratio.low)} to {_ratio(r.ratio.high)}",
+            *map(_ratio, stages),
+            f"{r.ceiling:.0%}",
+            "same" * r.same,
+        ]
         if torch:
             row.append(_ratio(r.warm["torch"].median / r.warm["tilejax"].median) if "torch" in r.warm else "")
         rows.append(row)

@@ -85,7 +85,10 @@ def sparse_cross_entropy(logits, labels):
 
 
 def gemm(a, b):
-    return jnp.matmul(a, b, preferred_element_type=jnp.int32 if a.dtype == jnp.int8 else None)
+    # Without the preferred type the CPU converts bfloat16 operands to float32, which is slower.
+    if a.dtype == jnp.int8:
+        return jnp.matmul(a, b, preferred_element_type=jnp.int32)
+    return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
 
 
 def attention(q, k, v, *, causal):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,6 +44,8 @@ class Stages:
     compile: float
     run: float
     temporaries: int
+    code: str
+    """A digest of the compiled module, names left out."""
 
     @property
     def cold(self) -> float:
@@ -62,6 +66,8 @@ class Result:
     warm: dict[str, Spread]
     ratio: Spread
     """Time of the rival / time of tilejax: that of the medians, and the quartiles over the pairs."""
+    same: bool
+    """Whether XLA made the same module of both, so that the ratio is 1 and the rest of it noise."""
     ceiling: float
     """How much of the machine's measured copy bandwidth, or operations a second, the kernel reaches."""
 
@@ -109,6 +115,7 @@ def measure(case: Case, seconds: float, torch: Any = None) -> Iterator[Result]:
             stages={"tilejax": stages["tilejax"], "rival": stages[name]},
             warm={"tilejax": warm["tilejax"], "rival": warm[name], **torches},
             ratio=Spread(min(pairs.low, median), median, max(pairs.high, median)),
+            same=stages[name].code == stages["tilejax"].code,
             ceiling=work / warm["tilejax"].median / best,
         )
 
@@ -124,8 +131,20 @@ def _stages(fn: Any, arrays: Sequence[Any], options: dict[str, Any]) -> tuple[St
     times.append(time.perf_counter())
     out = jax.block_until_ready(fn(*arrays, **options))
     times.append(time.perf_counter())
-    memory = compiled.memory_analysis()
-    return Stages(*np.diff(times).tolist(), temporaries=memory.temp_size_in_bytes), jax.tree.leaves(out)
+    code = hashlib.sha256(nameless(compiled.as_text()).encode()).hexdigest()
+    temporaries = compiled.memory_analysis().temp_size_in_bytes
+    trace, lower, compile, run = np.diff(times).tolist()
+    return Stages(trace, lower, compile, run, temporaries, code), jax.tree.leaves(out)
+
+
+def nameless(module: str) -> str:
+    """The instructions of a compiled module, named in order, without what says where they come from."""
+    lines = [line for line in module.splitlines() if re.match(r"ENTRY|%|  (ROOT )?%", line)]
+    text = re.sub(r", (metadata|origin)=\{[^}]*\}", "", "\n".join(lines))
+    names: dict[str, str] = {}
+    text = re.sub(r"(?<=[( ])([\w.-]+)(?=: \w+\[)", r"%\1", text)  # parameters in a signature
+    text = re.sub(r"%[\w.-]+", lambda m: names.setdefault(m[0], f"%{len(names)}"), text)
+    return re.sub(r", operand_precision=\{[^}]*\}", "", text)  # which the CPU does not read
 
 
 def agree(case: Case, got: Sequence[Any], want: Sequence[Any], *, values_only: bool = False) -> None:

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import report
 from benchmarks.cases import DTYPES, SIZES, cases
-from benchmarks.run import Result, Spread, Stages, agree, alternate, measure
+from benchmarks.run import Result, Spread, Stages, agree, alternate, measure, nameless
 from tilejax import kernels
 
 SMALL = [case for case in cases(dtypes=["float32"]) if case.size == "small"]
@@ -63,6 +63,16 @@ def test_a_wrong_result_is_not_timed():
         next(measure(wrong, 0.0))
 
 
+def test_the_same_code_is_seen():
+    x = jnp.ones((4, 5))
+    same, other = (
+        jax.jit(f).lower(x).compile().as_text() for f in (lambda y: (y * 2).sum(1), lambda y: y.max())
+    )
+    code = nameless(jax.jit(lambda renamed: jnp.sum(renamed * 2, 1)).lower(x).compile().as_text())
+    assert nameless(same) == code
+    assert nameless(other) != code
+
+
 def test_calls_alternate():
     order = []
     samples = alternate({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 0.0)
@@ -72,7 +82,7 @@ def test_calls_alternate():
 
 
 def _result(kernel: str, ratio: float, *, size: str = "cache", dtype: str = "float32") -> Result:
-    stages = Stages(0.01, 0.02, 0.1, 0.001, 0)
+    stages = Stages(0.01, 0.02, 0.1, 0.001, 0, "")
     warm = {"tilejax": Spread(1e-3, 2e-3, 3e-3), "rival": Spread(1e-3, 2e-3 * ratio, 3e-3)}
     return Result(
         kernel,
@@ -83,6 +93,7 @@ def _result(kernel: str, ratio: float, *, size: str = "cache", dtype: str = "flo
         {"tilejax": stages, "rival": stages},
         warm,
         Spread(0, ratio, 9),
+        True,
         0.5,
     )
 
@@ -94,7 +105,7 @@ def test_tables():
     assert lines[2] == "| `a` |  | 4.00 |  |  | 0.50 | 0.50 |"
     assert lines[3] == "| `b` |  | 0.013 |  |  |  | 0.013 |"
     row = report.details(results).splitlines()[2]
-    assert row == "| `a` | 4x5 | float32 | 2.00 | 0 to 9.00 | 1.00 | 1.00 | 1.00 | 50% |"
+    assert row == "| `a` | 4x5 | float32 | 2.00 | 0 to 9.00 | 1.00 | 1.00 | 1.00 | 50% | same |"
 
 
 def test_the_command_prints_and_writes_a_report(tmp_path, capsys, monkeypatch):
@@ -106,7 +117,7 @@ def test_the_command_prints_and_writes_a_report(tmp_path, capsys, monkeypatch):
     assert files["markdown"].read_text() in printed
     (row,) = json.loads(files["json"].read_text())["results"]
     assert row["shape"] == [64, 128]
-    assert set(row["stages"]["tilejax"]) == {"trace", "lower", "compile", "run", "temporaries"}
+    assert set(row["stages"]["tilejax"]) == {"trace", "lower", "compile", "run", "temporaries", "code"}
     assert 0 < row["warm"]["tilejax"]["low"] <= row["warm"]["tilejax"]["median"]
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import tilejax as tj
+from benchmarks.cases import cases
+from benchmarks.run import nameless
 from tests.helpers import normal
 from tilejax import kernels
 
@@ -304,3 +306,18 @@ def test_a_pipeline_inside_a_serial_loop_is_folded():
     found = operations(kernels.structured_sum, (6, 3, 4, 32))
     assert found["while"] == 1
     assert "gather" not in found
+
+
+SAME = "copy exp clamp add saxpy transpose row_sum row_max row_min row_abssum row_absmax softmax layernorm"
+SAME += " rmsnorm softmax_norms residual_layernorm gemm sort"
+
+
+@pytest.mark.parametrize("size", ["small", "ragged"])
+@pytest.mark.parametrize("name", SAME.split())
+def test_kernels_that_compile_to_what_jnp_compiles_to(name, size):
+    """In float32 XLA makes the same module of the kernel as of plain `jnp`: no faster, and never slower."""
+    (case,) = (case for case in cases([name], ["float32"]) if case.size == size)
+    args = case.args()
+    rival = jax.jit(case.rivals["jnp"], static_argnames=tuple(case.options))
+    ours, theirs = (nameless(f.lower(*args).compile().as_text()) for f in (case.ours, rival))
+    assert ours == theirs
