@@ -294,3 +294,21 @@ def test_wrong_arguments():
         ("profile.*mlx.*'fast'", params(profile="fast")),
     ):
         rejected(Wrong(UN, says, run), run)
+
+
+def test_views_of_a_call_that_has_ended():
+    kept = []
+
+    def keeping(image):
+        kept.append(tj.output_like(image))
+        return kept[0]
+
+    def updating():
+        tj.jit(lambda image: tj.update(kept[0]))(IMAGE)  # wrong
+
+    def starting():
+        tj.interpret(lambda image: tj.output((6, 8), image.dtype, init=kept[0]))(IMAGE)  # wrong
+
+    tj.jit(keeping)(IMAGE)
+    for run in (updating, starting):
+        rejected(Wrong(SC, "kernel keeping", run), run)

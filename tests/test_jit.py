@@ -152,6 +152,37 @@ def test_kernels_compose_with_scan_and_cond():
     np.testing.assert_array_equal(branch(False, X), X)
 
 
+def test_arrays_made_inside_a_kernel():
+    """By jax.numpy from captured arrays, by another kernel, outside a nest or from a nest's index."""
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    weights = jnp.asarray(x[1])
+
+    def kernel(x):
+        y = tj.output_like(x)
+        rows, columns = tj.axis("rows", x.shape[0]), tj.axis("columns", x.shape[1])
+        doubled = tj.view(tj.jit(scaled)(weights, 2.0))
+
+        @tj.parallel(rows)
+        def _(nest):
+            sort = tj.view(jnp.sort(weights * (nest.index() - 1)))
+            row = tj.view(tj.jit(scaled)(weights + nest.index(), 3.0))
+            origin, shape = tj.coord(nest.index() - 1), tj.shape(columns)
+            tile = sort[origin, shape] + doubled[origin, shape] + row[tj.coord(0), shape]
+            y(tj.coord(nest.index(), 0), tj.shape(1, columns)).store(tile)
+
+        return y
+
+    def shifted(values, by):
+        return np.pad(values, (1, len(x)))[by : by + len(values)]
+
+    want = [
+        shifted(np.sort(x[1] * np.float32(i - 1)), i) + shifted(x[1] * 2, i) + (x[1] + i) * 3
+        for i in range(len(x))
+    ]
+    for run in (tj.jit, tj.interpret):
+        np.testing.assert_allclose(run(kernel)(x), want, rtol=1e-6)
+
+
 def test_no_tracer_outlives_its_trace():
     x, factor = jnp.asarray(X), jnp.float32(2)
     with jax.checking_leaks():

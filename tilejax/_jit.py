@@ -69,7 +69,8 @@ class _Kernel:
             return again.args, again.kwargs
 
         def body(*arrays: Any) -> list[Any]:
-            with trace.frame("kernel", f"kernel {self.name}", root=True):
+            with trace.frame("kernel", f"kernel {self.name}", root=True) as frame:
+                trace.own(arrays, frame)
                 views = [
                     TensorView(array, names[i], False) if array.ndim else array
                     for i, array in zip(dynamic, arrays, strict=True)

@@ -94,8 +94,8 @@ class _Evaluator:
 
 def _load(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     view, *starts, fallback = vals
-    if fallback.entries():
-        raise ev.plan.demote(fallback.atoms())
+    if fallback.entries() or view.atoms():
+        raise ev.plan.demote([*fallback.atoms(), *view.atoms()])
     return [
         access.load(ev.plan, view, starts, fallback, shape=eqn.params["shape"], bounds=eqn.params["bounds"])
     ]
