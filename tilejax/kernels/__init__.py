@@ -20,6 +20,7 @@ from . import (
     cross_entropy,
     elementwise,
     images,
+    manual,
     matmul,
     norms,
     order,
@@ -63,6 +64,10 @@ gemm = jit(
     matmul.gemm,
     static_argnames=("out_dtype", "acc_dtype", "precision", "block_m", "block_n", "block_k", "window"),
 )
+manual_gemm = jit(
+    manual.manual_gemm,
+    static_argnames=("scope", "resource", "block_m", "block_n", "block_k", "window"),
+)
 flash_attention = jit(attention.flash_attention, static_argnames=("scale", "causal", "block_q", "block_kv"))
 conv2d = jit(convolution.conv2d, static_argnames=("stride", "padding", "dilation", "relu", *_TILES))
 depthwise_conv_pool = jit(convolution.depthwise_conv_pool, static_argnames=("padding", *_TILES))
@@ -87,6 +92,7 @@ __all__ = [
     "flash_attention",
     "gemm",
     "layernorm",
+    "manual_gemm",
     "residual_layernorm",
     "rmsnorm",
     "row_absmax",

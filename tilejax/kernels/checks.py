@@ -28,6 +28,15 @@ def check_shape(kernel: str, expected: tuple[int, ...], like: str, /, **views: A
             raise tj.ShapeError(f"{kernel}: {name} has shape {shape}, but {like} asks for {expected}")
 
 
+def check_product(kernel: str, a: Any, b: Any) -> None:
+    """`ShapeError` unless `a` and `b` are matrices that can be multiplied."""
+    check_rank(kernel, 2, a=a, b=b)
+    if a.shape[1] != b.shape[0]:
+        raise tj.ShapeError(
+            f"{kernel}: a has shape {a.shape} and b {b.shape}; the columns of a must be the rows of b"
+        )
+
+
 def check_float(kernel: str, /, **views: Any) -> Any:
     """The dtype to compute in: float32, or a view's float64. `DtypeError` if one is not floating."""
     for name, view in views.items():

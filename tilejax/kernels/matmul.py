@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import tilejax as tj
 
 from .blocks import Size, block_size, on_gpu
-from .checks import accumulator, check_rank
+from .checks import accumulator, check_product
 from .window import View, destination
 
 
@@ -32,11 +32,7 @@ def gemm(
     `a`, for operands of one byte that of the accumulator, unless `out_dtype` says otherwise. `precision` is
     that of `tj.mma`: float32 operands are multiplied as float32 by default.
     """
-    check_rank("gemm", 2, a=a, b=b)
-    if a.shape[1] != b.shape[0]:
-        raise tj.ShapeError(
-            f"gemm: a has shape {a.shape} and b {b.shape}; the columns of a must be the rows of b"
-        )
+    check_product("gemm", a, b)
     acc_dtype = acc_dtype or (jnp.int32 if jnp.issubdtype(a.dtype, jnp.integer) else accumulator(a.dtype))
     C = destination(
         out, (a.shape[0], b.shape[1]), out_dtype or (acc_dtype if a.dtype.itemsize == 1 else a.dtype)

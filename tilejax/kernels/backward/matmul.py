@@ -11,7 +11,8 @@ import tilejax as tj
 
 from ..._gradient import with_gradient
 from ..._jit import jit
-from .. import matmul
+from ...language import Resource, Scope
+from .. import manual, matmul
 from ..blocks import Size, block_size, on_gpu
 from ..checks import accumulator
 
@@ -37,6 +38,24 @@ def gemm(
     """`(dc @ b.T, a.T @ dc)`."""
     blocks = block_m, block_n, block_k
     return _factors(dc, (a, False), (b, False), acc_dtype, precision, blocks)
+
+
+def manual_gemm(
+    saved: None,
+    dc: Any,
+    a: Any,
+    b: Any,
+    *,
+    scope: Scope = Scope.AUTOMATIC,
+    resource: Resource = Resource.AUTO,
+    block_m: Size = None,
+    block_n: Size = None,
+    block_k: Size = None,
+    window: Size = None,
+    out: None = None,
+) -> tuple[Any, Any]:
+    """That of `gemm`: a cotangent need not lie where the product's tiles did."""
+    return _factors(dc, (a, False), (b, False), None, None, (block_m, block_n, block_k))
 
 
 def product(
@@ -102,6 +121,7 @@ def _product_backward(
 
 
 with_gradient(backward=gemm)(matmul.gemm)
+with_gradient(backward=manual_gemm)(manual.manual_gemm)
 with_gradient(backward=_product_backward)(product)
 _product = jit(product, static_argnums=(2, 3, 4, 5, 6))
 
