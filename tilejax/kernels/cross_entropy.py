@@ -39,9 +39,9 @@ def sparse_cross_entropy(
         exponentials = tj.exp(value - peak)
         total = tj.sum(exponentials, c)
         loss = tj.log(total) + peak - tj.gather(value, label, c)
-        one_hot = tj.where(tj.iota(c) == label, 1.0, 0.0)
+        one_hot = tj.where(label == tj.iota(c), 1.0, 0.0)
         counts = label >= 0
-        slope = tj.where(counts, exponentials / total - one_hot, 0.0)
+        slope = tj.where(counts, exponentials * (1.0 / total) - one_hot, 0.0)
         losses(*rows).store(tj.where(counts, loss, 0.0).astype(losses.dtype))
         gradient(*here).store(slope.astype(gradient.dtype))
 
