@@ -166,6 +166,11 @@ REFERENCES = {
     "gemm": Reference(
         partial(kernels.gemm, block_m=3, block_n=4, block_k=4), jnp.matmul, (_MATRIX, _normal(6, 5, seed=4))
     ),
+    "manual_gemm": Reference(
+        partial(kernels.manual_gemm, block_m=3, block_n=4, block_k=4),
+        jnp.matmul,
+        (_MATRIX, _normal(6, 5, seed=4)),
+    ),
     "flash_attention": Reference(
         partial(kernels.flash_attention, causal=True, block_q=2, block_kv=3),
         partial(attention, causal=True),
