@@ -10,6 +10,7 @@ from jax import lax
 
 import tilejax as tj
 from tests.helpers import normal
+from tests.jaxprs import count
 from tilejax import kernels
 
 NAN = float("nan")
@@ -260,5 +261,7 @@ def test_checkpointed_scan():
 
 
 def test_calls_are_inline():
-    program = jax.make_jaxpr(lambda x: kernels.exp(kernels.exp(x)))(normal(2, 3))
-    assert [eqn.primitive.name for eqn in program.jaxpr.eqns] == ["tile_kernel", "tile_kernel"]
+    """In one compiled function: nothing is called from the module's `main`."""
+    run = jax.jit(lambda x: kernels.exp(kernels.exp(x)))
+    assert count(run.trace(normal(2, 3)).jaxpr, "tile_kernel") == 2
+    assert "call @" not in run.lower(normal(2, 3)).as_text()

@@ -12,6 +12,7 @@ import pytest
 
 import tilejax as tj
 from tests.helpers import normal
+from tests.jaxprs import count
 from tilejax import kernels
 
 
@@ -81,10 +82,10 @@ def test_three_deep():
 
 
 def test_it_is_one_kernel_with_one_more_axis():
-    program = str(jax.make_jaxpr(jax.vmap(kernels.row_sum))(normal(7, 4, 5)))
-    assert program.count("tile_kernel[") == 1
-    assert "names=('batch', 'rows_blocks')" in program
-    assert "scan" not in program
+    program = jax.make_jaxpr(jax.vmap(kernels.row_sum))(normal(7, 4, 5))
+    assert count(program, "tile_kernel") == 1
+    assert count(program, "tile_parallel", names=("batch", "rows_blocks"), extents=(7, 1)) == 1
+    assert count(program, "scan") == count(program, "while") == 0
 
 
 def test_mapped_scalars():
