@@ -102,12 +102,17 @@ def _image_and_filter(rng: np.random.Generator, shape: Shape, dtype: Any) -> tup
     return _normal(rng, (*image, channels), dtype), _normal(rng, (3, 3, channels, outputs), dtype)
 
 
+def _product_flops(shape: Shape) -> float:
+    return 2 * math.prod(shape)
+
+
 def _conv_flops(shape: Shape) -> float:
     return 2 * 9 * math.prod(shape)
 
 
 _MATRICES = [("small", (64, 128)), ("cache", (512, 1024)), ("large", (4096, 4096)), ("ragged", (1013, 1237))]
 _UNARY, _BINARY = _normals(_same), _normals(_same, _same)
+_PRODUCT = _normals(lambda s: (s[0], s[2]), lambda s: (s[2], s[1]))
 _ATTENTION = [
     ("small", (1, 8, 256, 64)),
     ("cache", (1, 8, 1024, 64)),
@@ -154,13 +159,8 @@ _KERNELS = [
         )
         for name in ("cumsum", "cummax")
     ),
-    _Kernel(
-        "gemm",
-        _normals(lambda s: (s[0], s[2]), lambda s: (s[2], s[1])),
-        _GEMM,
-        flops=lambda shape: 2 * math.prod(shape),
-        dtypes=DTYPES,
-    ),
+    _Kernel("gemm", _PRODUCT, _GEMM, flops=_product_flops, dtypes=DTYPES),
+    _Kernel("manual_gemm", _PRODUCT, _GEMM, flops=_product_flops),
     _Kernel(
         "flash_attention",
         _normals(_same, _same, _same),

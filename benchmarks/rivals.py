@@ -168,6 +168,7 @@ RIVALS: dict[str, Callable[..., Any]] = {
     "residual_layernorm": residual_layernorm,
     "sparse_cross_entropy": sparse_cross_entropy,
     "gemm": gemm,
+    "manual_gemm": gemm,
     "conv2d": conv2d,
     "depthwise_conv_pool": depthwise_conv_pool,
     "sobel_median": sobel_median,

@@ -104,6 +104,7 @@ def rivals(torch: Any) -> dict[str, Callable[..., Any]]:
         "residual_layernorm": lambda x, residual: F.layer_norm(x + residual, x.shape[-1:]),
         "sparse_cross_entropy": sparse_cross_entropy,
         "gemm": lambda a, b: torch._int_mm(a, b) if a.dtype == torch.int8 else a @ b,
+        "manual_gemm": torch.matmul,
         "flash_attention": attention,
         "conv2d": conv2d,
         "depthwise_conv_pool": depthwise_conv_pool,
