@@ -10,8 +10,8 @@ import pytest
 import tilejax as tj
 from tilejax.ir.pointmap import addresses
 
-I, J = tj.axis("i", 4), tj.axis("j", 6)
-IJ = tj.shape(I, J)
+ROWS, COLUMNS = tj.axis("i", 4), tj.axis("j", 6)
+IJ = tj.shape(ROWS, COLUMNS)
 
 
 def table(index_map):
@@ -40,9 +40,9 @@ def test_strides():
 
 
 def test_permute_and_reshape():
-    permuted = tj.IndexMap.permute(tj.shape(I, J, 2), (2, 0, 1))
+    permuted = tj.IndexMap.permute(tj.shape(ROWS, COLUMNS, 2), (2, 0, 1))
     assert permuted(3, 5, 1) == (1, 3, 5)
-    assert permuted.codomain == tj.shape(2, I, J)
+    assert permuted.codomain == tj.shape(2, ROWS, COLUMNS)
     reshaped = tj.IndexMap.reshape(IJ, (3, 2, 4))
     flat = np.arange(24).reshape(4, 6)
     for i, j in itertools.product(range(4), range(6)):
@@ -96,10 +96,10 @@ def test_maps_are_equal_when_they_compute_the_same_way():
     def make(pad, axes):
         return tj.layout(tj.shape(*axes), (6 + pad, 1))
 
-    assert make(1, (I, J)) == make(1, (I, J))
-    assert hash(make(1, (I, J))) == hash(make(1, (I, J)))
-    assert make(1, (I, J)) != make(2, (I, J))
-    assert make(1, (I, J)) != make(1, (4, 6))
+    assert make(1, (ROWS, COLUMNS)) == make(1, (ROWS, COLUMNS))
+    assert hash(make(1, (ROWS, COLUMNS))) == hash(make(1, (ROWS, COLUMNS)))
+    assert make(1, (ROWS, COLUMNS)) != make(2, (ROWS, COLUMNS))
+    assert make(1, (ROWS, COLUMNS)) != make(1, (4, 6))
 
 
 def test_a_map_prints_what_it_computes():

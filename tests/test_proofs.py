@@ -174,7 +174,7 @@ def bit_case(r, mixed=False):
 
 
 def division_case(r):
-    """Strides, quotients, remainders and swizzles together: padded, rotated and reshaped layouts among them."""
+    """Strides, quotients, remainders and swizzles together, padded and rotated layouts among them."""
     rank = r.choice((1, 2, 2, 3))
     shape = tuple(r.choice((1, 2, 3, 4, 5, 6, 7)) for _ in range(rank))
     length, outputs = r.randint(1, 6), r.choice((1, 1, 2, 3))
