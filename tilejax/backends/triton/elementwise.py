@@ -87,23 +87,39 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
 
 
 def _convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
-    """A cast; a float becomes an integer saturating, NaN becoming 0."""
-    if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(new_dtype, np.integer):
-        info = jnp.iinfo(new_dtype)
-        wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
-        low, high = float(info.min), float(info.max)
-        clipped = jnp.clip(wide, low, high)
-        out = lax.convert_element_type(
-            jnp.where(wide != wide, full(wide.shape, 0, wide.dtype), clipped), _via(new_dtype)
+    """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
+    target = np.dtype(new_dtype)
+    if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
+        return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
+    out = lax.convert_element_type(x, target)
+    if target.name in _OVERFLOW and x.dtype.itemsize > 1:
+        limit, beyond = _OVERFLOW[target.name]  # Triton saturates
+        wide = x.astype(np.float32)
+        special = jnp.where(
+            wide < 0, full(wide.shape, -beyond, np.float32), full(wide.shape, beyond, np.float32)
         )
-        # The greatest value of a wide integer is not a float: its neighbour would overflow.
-        out = jnp.where(wide >= high, full(out.shape, info.max, out.dtype), out)
-        return lax.convert_element_type(out, new_dtype)
-    return lax.convert_element_type(x, new_dtype)
+        special = jnp.where(wide != wide, wide, special).astype(target)
+        out = jnp.where(jnp.abs(wide) <= np.float32(limit), out, special)
+    return out
 
 
-def _via(dtype: Any) -> Any:
-    return np.int64 if np.dtype(dtype) in (np.uint32, np.uint64, np.int64) else np.int32
+_OVERFLOW = {"float8_e4m3fn": (464.0, math.nan), "float8_e5m2": (61439.99, math.inf)}
+"""The greatest magnitude that rounds to a finite value, and what lies beyond."""
+
+
+def _to_integer(x: Any, target: np.dtype) -> Any:
+    info = jnp.iinfo(target)
+    low, high = float(info.min), float(info.max)
+    clipped = jnp.clip(jnp.where(x != x, full(x.shape, 0, x.dtype), x), low, high)
+    if target == np.uint32:  # by way of int32, which has half of its values
+        half = np.float32(2.0**31)
+        large = clipped >= half
+        part = lax.convert_element_type(jnp.where(large, clipped - half, clipped), np.int32).astype(target)
+        out = part + jnp.where(large, full(x.shape, 2**31, target), full(x.shape, 0, target))
+    else:
+        out = lax.convert_element_type(clipped, np.int64 if target.itemsize == 8 else np.int32).astype(target)
+    # The greatest value of a wide integer is not a float: its neighbour would overflow.
+    return jnp.where(x >= high, full(x.shape, info.max, target), out)
 
 
 def _logistic(x: Any, **_: Any) -> Any:
@@ -182,11 +198,11 @@ def _reshape(values, shapes, target, params) -> Any:
     (value,), (shape,) = values, shapes
     old, new = [n for n in shape if n != 1], [n for n in target if n != 1]
     if old != new and any(n != padded(n) for n in (*old, *new)):
-        return _rearrange(value, shape, target)
+        return rearrange(value, shape, target)
     return lax.reshape(value, padded_shape(target))
 
 
-def _rearrange(value: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Any:
+def rearrange(value: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Any:
     """A reshape of extents that are padded: each element is selected from the whole tile."""
     extents = padded_shape(target)
     source, rest = jnp.zeros(extents, np.int32), jnp.zeros(extents, np.int32)

@@ -76,7 +76,7 @@ class Kernel:
         if name == "tile_fold":
             return [self._fold(values, shapes, params)]
         if name == "tile_associative_scan":
-            return self._scan(values, params)
+            return self._scan(values, shapes, params)
         if name in ("jit", "pjit", "custom_jvp_call"):
             body = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
             out = self.run(body, values, [self.form(v) for v in eqn.invars])
@@ -100,8 +100,9 @@ class Kernel:
 
         return tile_ops.fold(tile, shapes[0], start, axes, order, combine_one)
 
-    def _scan(self, values: list[Any], params: dict[str, Any]) -> list[Any]:
+    def _scan(self, values: list[Any], shapes: list[Any], params: dict[str, Any]) -> list[Any]:
         count, fn = params["num_consts"], params["fn"]
+        count_along = shapes[-1][params["axis"]]
         consts, tiles = values[:count], values[count:]
         # The scan's own dimensions go before those of an element, where elementwise work broadcasts.
         if any(e.primitive.name.startswith("tile_") for e in fn.jaxpr.eqns):
@@ -118,7 +119,7 @@ class Kernel:
             out = self.run(fn, [*consts, *first], [None] * (count + 2 * len(tiles)))
             return [x if x.ndim == 2 else lax.transpose(x, [*range(2, x.ndim), 0, 1]) for x in out]
 
-        return tile_ops.scan_with(tiles, params["axis"], params["reverse"], combine_all)
+        return tile_ops.scan_with(tiles, params["axis"], count_along, params["reverse"], combine_all)
 
 
 def _parallel(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
@@ -143,6 +144,7 @@ def unravel(
 ) -> tuple[list[Any], list[Affine]]:
     """The indices of a point of a row-major domain, and their affine forms."""
     indices, forms, stride = [], [], math.prod(extents)
+    position = lax.convert_element_type(position, np.int32)  # loops count in int64 under x64
     for var, n in zip(body.jaxpr.invars, extents, strict=False):
         stride //= n
         index = (

@@ -16,6 +16,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...transforms.accesses import covers
+from ...transforms.simplify import simplify
 from .kernel import Kernel, unravel
 from .tiles import View
 
@@ -29,7 +30,7 @@ def run(
     interpret: bool = False,
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
-    jaxpr = program.jaxpr
+    jaxpr = simplify(program).jaxpr  # Triton places values itself, memories among them
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:

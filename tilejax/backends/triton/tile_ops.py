@@ -12,7 +12,7 @@ from jax import lax
 
 from ...ir.types import Order
 from ..xla.tile_ops import identity
-from .elementwise import maximum, minimum
+from .elementwise import maximum, minimum, rearrange
 from .tiles import back, full, halves, inside, join, last, masked, padded, place, select_sum, tree
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
@@ -35,7 +35,9 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
         for axis in sorted(axes, reverse=True):
             tile = jnp.sum(tile, axis, dtype=tile.dtype)
         return tile
-    flat = _flatten(tile, axes)[0]
+    flat, count = _compact(tile, shape, axes)
+    own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
+    flat = jnp.where(own, flat, full(flat.shape, identity(op, tile.dtype), tile.dtype))
     (out,) = tree([flat], flat.ndim - 1, lambda a, b: [_COMBINE[op](a[0], b[0])])
     return out
 
@@ -46,6 +48,17 @@ def _flatten(tile: Any, axes: Sequence[int]) -> tuple[Any, int]:
     moved = lax.transpose(tile, [*rest, *axes]) if [*rest, *axes] != list(range(tile.ndim)) else tile
     count = math.prod(tile.shape[i] for i in axes)
     return lax.reshape(moved, (*(tile.shape[i] for i in rest), count)), count
+
+
+def _compact(tile: Any, shape: Sequence[int], axes: Sequence[int]) -> tuple[Any, int]:
+    """The tile with `axes` as one last axis whose first elements, so many, are the tile's own, in order."""
+    flat, _ = _flatten(tile, axes)
+    inner = [shape[i] for i in axes]
+    count = math.prod(inner)
+    if any(n != padded(n) for n in inner[1:]):
+        lead = flat.shape[:-1]
+        flat = rearrange(lax.reshape(flat, (*lead, *map(padded, inner))), (*lead, *inner), (*lead, count))
+    return flat, count
 
 
 def fold_in_order(
@@ -79,9 +92,9 @@ def fold(tile: Any, shape, start: Any, axes, order: Order, combine: Callable[[An
     be carried up alone."""
     if order in (Order.FOLD_LEFT, Order.FOLD_RIGHT):
         return fold_in_order(tile, shape, start, axes, order, combine)
-    own = inside(shape, axes)
-    unit = jnp.broadcast_to(start, tile.shape)
-    flat, _ = _flatten(tile if own is None else jnp.where(own, tile, unit), axes)
+    flat, count = _compact(tile, shape, axes)
+    own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
+    flat = jnp.where(own, flat, jnp.broadcast_to(start, flat.shape))
     (out,) = tree([flat], flat.ndim - 1, lambda a, b: [combine(a[0], b[0])])
     return out
 
@@ -115,6 +128,7 @@ def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> An
     (out,) = scan_with(
         [masked(tile, shape, identity(op, tile.dtype), (axis,))],
         axis,
+        shape[axis],
         reverse,
         lambda a, b: [_COMBINE[op](a[0], b[0])],
     )
@@ -122,18 +136,25 @@ def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> An
 
 
 def scan_with(
-    tiles: Sequence[Any], axis: int, reverse: bool, combine: Callable[..., Sequence[Any]]
+    tiles: Sequence[Any], axis: int, count: int, reverse: bool, combine: Callable[..., Sequence[Any]]
 ) -> list[Any]:
-    """An inclusive scan: at each level the later half of every block takes in the end of the earlier half."""
+    """An inclusive scan of `count` elements and padding: at each level the later half of every block takes in
+    the end of the earlier half, unless that is padding.
+    """
     arrays = [last(t, axis) for t in tiles]
     n, distance = arrays[0].shape[-1], 1
+    place_along = lax.broadcasted_iota(np.int32, arrays[0].shape, arrays[0].ndim - 1)
     while distance < n:
         pairs = [halves(a, distance) for a in arrays]
         early, late = [p[reverse] for p in pairs], [p[not reverse] for p in pairs]
         end = 0 if reverse else distance - 1
         ends = [_broadcast_last(_pick(e, end), distance) for e in early]
-        late = list(combine(ends, late))
-        arrays = [join(b, a) if reverse else join(a, b) for a, b in zip(early, late, strict=True)]
+        taken = list(combine(ends, late))
+        if reverse and count < n:
+            at = _broadcast_last(_pick(halves(place_along, distance)[1], 0), distance)
+            own = at < np.int32(count)
+            taken = [jnp.where(own, new, old) for new, old in zip(taken, late, strict=True)]
+        arrays = [join(b, a) if reverse else join(a, b) for a, b in zip(early, taken, strict=True)]
         distance *= 2
     return [back(a, axis) for a in arrays]
 
@@ -220,6 +241,8 @@ def mma(
         for labels, shape in zip((a_labels, b_labels, acc_labels), shapes, strict=True)
         for x, n in zip(labels, shape, strict=True)
     }
+    if 0 in extents.values():
+        return acc
     summed = [x for x in a_labels if x in b_labels and x not in acc_labels]
     batch = [x for x in a_labels if x in b_labels and x in acc_labels]
     rows = [x for x in a_labels if x not in b_labels]
