@@ -11,6 +11,7 @@ from kernel_cases import close, normal
 
 import tilejax as tj
 from tilejax import kernels
+from tilejax.backends.triton import lower as triton
 from tilejax.kernels import manual
 
 
@@ -52,6 +53,13 @@ def test_it_is_compiled_as_the_plain_product_is():
     text = jax.jit(kernels.manual_gemm).lower(a, b).as_text()
     assert "stablehlo.while" not in text
     assert text.count("dot_general") == 1
+
+
+def test_triton_takes_it():
+    a, b = normal(32, 48), normal(48, 32, seed=1)
+    program = tj.make_jaxpr(kernels.manual_gemm)(a, b, block_m=16, block_n=16, block_k=16)
+    (got,) = triton.run(program, (a, b), num_warps=None, num_stages=None, interpret=True)
+    close(got, oracle.gemm(a, b), np.float32, 48 * oracle.gemm(np.abs(a), np.abs(b)))
 
 
 def test_shapes_that_do_not_fit():

@@ -563,6 +563,16 @@ def test_a_layout_of_which_it_is_not_known_fails_when_compiled():
         jax.grad(lambda x: tj.jit(through(index_map))(x).sum())(x)
 
 
+def test_the_interpreter_finds_what_no_proof_did():
+    size = 2**20 + 1
+    x = np.arange(size, dtype=np.float32)
+    good = tj.IndexMap.from_function(size, lambda x: x * x + x, 2**41)
+    np.testing.assert_array_equal(tj.interpret(through(good))(x), x)
+    bad = tj.IndexMap.from_function(size, lambda x: (x - 3) * (x - 4), 2**41)
+    with pytest.raises(tj.LayoutError, match=r"(?s)store to held by program .*one address.*test_memory"):
+        tj.interpret(through(bad))(x)
+
+
 def test_simplified_programs_keep_the_rules():
     for kernel, args in ((product("padded", "swizzled"), (normal(9, 9), normal(9, 9))),):
         program = tj.make_jaxpr(kernel)(*args)
