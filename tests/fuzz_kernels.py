@@ -11,33 +11,12 @@ bound, and tames (clips, or takes the remainder of) what would pass the limit of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-import tilejax as tj
 from tests.fuzz_expressions import Axes, Expressions
-from tests.fuzz_text import DTYPES, FLOATS, STORED_BOUND, Array, Block, Index, Scope, Value
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel's source text, the arrays that it is called with, and those that it captures."""
-
-    source: str
-    args: tuple[Any, ...]
-    captured: dict[str, np.ndarray]
-
-    def function(self) -> Any:
-        namespace: dict[str, Any] = {"tj": tj, **self.captured}
-        exec(compile(self.source, "<kernel>", "exec"), namespace)
-        return namespace["kernel"]
-
-    def __repr__(self) -> str:
-        arrays = [f"{a.dtype}{list(a.shape)}" + (f" {a.tolist()}" if a.size < 40 else "") for a in self.args]
-        return "\n".join(["", self.source, *arrays])
+from tests.fuzz_text import DTYPES, FLOATS, STORED_BOUND, Array, Block, Index, Kernel, Scope, Value
 
 
 def random_kernel(seed: int) -> Kernel:
@@ -45,22 +24,11 @@ def random_kernel(seed: int) -> Kernel:
     return _Writer(seed).kernel()
 
 
-_PRELUDE = '''ONE = tj.axis("one", 1)
-
-def entry(view, i):
-    """The scalar view[i]."""
-    return tj.reshape(view[tj.coord(i), tj.shape(ONE)], tj.shape())
-'''
-
-
 class _Writer(Expressions):
     """Writes kernels, nests and accesses. The last arguments are an index array `I` and a scalar `n`."""
 
     def __init__(self, seed: int):
         super().__init__(seed)
-        self.arrays = np.random.default_rng(seed)
-        self.special = self.chance(25)
-        self.captured: dict[str, np.ndarray] = {}
         self.views: list[Array] = []
         self.written: set[str] = set()
         """The views that the outermost nest that is being written stores to."""
@@ -88,8 +56,7 @@ class _Writer(Expressions):
                     self.declare(self.fresh("U"), source.shape, source.dtype, f"tj.update({source.name})")
                 )
         self.emit(f"return {', '.join(v.name for v in outputs)}")
-        lines = [_PRELUDE, f"def kernel({', '.join(args)}):", *self.axis_lines, *self.lines]
-        return Kernel("\n".join(lines), tuple(args.values()), self.captured)
+        return self.finish(args)
 
     def some_extents(self, low: int, high: int) -> tuple[int, ...]:
         return tuple(self.pick([1, 2, 3, 4, 5, 6, 7, 8, 8, 11, 12]) for _ in range(self.number(low, high)))
@@ -108,24 +75,6 @@ class _Writer(Expressions):
             shape = (0, *shape[1:])
         init = self.capture(shape, dtype) if self.chance(50) else self.pick([0, 1])
         return self.declare(f"O{number}", shape, dtype, f"tj.output({shape}, {dtype!r}, init={init})")
-
-    def capture(self, shape: tuple[int, ...], dtype: str) -> str:
-        """The name of an array that the kernel closes over."""
-        name = self.fresh("K")
-        self.captured[name] = self.array(shape, dtype)
-        return name
-
-    def array(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Small integers; if `special`, some floats are NaN or infinite, integers least or greatest."""
-        if dtype == "bool":
-            return self.arrays.integers(0, 2, shape).astype(bool)
-        array = self.arrays.integers(0 if dtype == "uint8" else -9, 10, shape).astype(getattr(jnp, dtype))
-        if not self.special:
-            return array
-        info = None if dtype in FLOATS else np.iinfo(dtype)
-        extremes = np.array([info.min, info.max] if info else [np.nan, np.inf, -np.inf]).astype(array.dtype)
-        chosen = extremes[self.arrays.integers(0, len(extremes), shape)]
-        return np.where(self.arrays.random(shape) < 0.1, chosen, array)
 
     # Nests
 

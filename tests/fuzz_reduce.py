@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.fuzz_kernels import Kernel
+from tests.fuzz_text import Kernel
 
 
 def reduced(kernel: Kernel, fails: Callable[[Kernel], bool]) -> Kernel:

@@ -6,7 +6,12 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+import tilejax as tj
 
 T = TypeVar("T")
 
@@ -94,11 +99,40 @@ class Scope:
         )
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's source text, the arrays that it is called with, and those that it captures."""
+
+    source: str
+    args: tuple[Any, ...]
+    captured: dict[str, np.ndarray]
+
+    def function(self) -> Any:
+        namespace: dict[str, Any] = {"tj": tj, **self.captured}
+        exec(compile(self.source, "<kernel>", "exec"), namespace)
+        return namespace["kernel"]
+
+    def __repr__(self) -> str:
+        arrays = [f"{a.dtype}{list(a.shape)}" + (f" {a.tolist()}" if a.size < 40 else "") for a in self.args]
+        return "\n".join(["", self.source, *arrays])
+
+
+PRELUDE = '''ONE = tj.axis("one", 1)
+
+def entry(view, i):
+    """The scalar view[i]."""
+    return tj.reshape(view[tj.coord(i), tj.shape(ONE)], tj.shape())
+'''
+
+
 class Text:
     """Draws, and the lines that came of them."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
+        self.arrays = np.random.default_rng(seed)
+        self.special = self.chance(25)
+        self.captured: dict[str, np.ndarray] = {}
         self.axis_lines: list[str] = []
         self.lines: list[str] = []
         self.extents: dict[str, int] = {}
@@ -182,3 +216,25 @@ class Text:
     @staticmethod
     def union(*values: Value) -> tuple[str, ...]:
         return tuple(dict.fromkeys(a for v in values for a in v.axes))
+
+    def capture(self, shape: tuple[int, ...], dtype: str) -> str:
+        """The name of an array that the kernel closes over."""
+        name = self.fresh("K")
+        self.captured[name] = self.array(shape, dtype)
+        return name
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Small integers; if `special`, some floats are NaN or infinite, integers least or greatest."""
+        if dtype == "bool":
+            return self.arrays.integers(0, 2, shape).astype(bool)
+        array = self.arrays.integers(0 if dtype == "uint8" else -9, 10, shape).astype(getattr(jnp, dtype))
+        if not self.special:
+            return array
+        info = None if dtype in FLOATS else np.iinfo(dtype)
+        extremes = np.array([info.min, info.max] if info else [np.nan, np.inf, -np.inf]).astype(array.dtype)
+        chosen = extremes[self.arrays.integers(0, len(extremes), shape)]
+        return np.where(self.arrays.random(shape) < 0.1, chosen, array)
+
+    def finish(self, args: dict[str, Any]) -> Kernel:
+        lines = [PRELUDE, f"def kernel({', '.join(args)}):", *self.axis_lines, *self.lines]
+        return Kernel("\n".join(lines), tuple(args.values()), self.captured)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tests.fuzz_kernels import Kernel, random_kernel
+from tests.fuzz_kernels import random_kernel
+from tests.fuzz_patterns import random_pattern
 from tests.fuzz_reduce import reduced
+from tests.fuzz_text import Kernel
 from tests.helpers import same
 
 SEEDS = os.environ.get("TILEJAX_FUZZ", "")
@@ -59,12 +61,17 @@ def seeds(first: int, last: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("check", "seed"),
-    [*((compiled, seed) for seed in seeds(0, 45)), *((batched, seed) for seed in seeds(45, 60))],
+    ("check", "make", "seed"),
+    [
+        *((compiled, random_kernel, seed) for seed in seeds(0, 30)),
+        *((compiled, random_pattern, seed) for seed in seeds(0, 20)),
+        *((batched, random_kernel, seed) for seed in seeds(30, 40)),
+        *((batched, random_pattern, seed) for seed in seeds(20, 26)),
+    ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_random_kernels_agree_with_the_interpreter(check: Check, seed: int):
-    kernel = random_kernel(seed)
+def test_random_kernels_agree_with_the_interpreter(check: Check, make: Callable[[int], Kernel], seed: int):
+    kernel = make(seed)
     error = fault(check, kernel, seed)
     if seed % 25 == 0:
         jax.clear_caches()
