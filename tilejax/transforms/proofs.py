@@ -11,8 +11,9 @@ import functools
 
 from ..ir.pointmap import PointMap
 from ..ir.types import Proof, Proofs
+from . import proofs_linear as linear
 from .proofs_bits import Bits
-from .proofs_linear import Linear
+from .proofs_forms import Forms
 from .proofs_points import enumerate_points
 from .proofs_ranges import corners, ranges
 
@@ -47,33 +48,33 @@ def _structure(layout: PointMap) -> Proofs:
     if any(image is not None and not _inside(image, layout.codomain) for image in images):
         in_bounds = _D
     if total is _P:
-        linear, bits = Linear.of(layout, known), Bits.of(layout, known)
+        forms, bits = Forms.of(layout, known), Bits.of(layout, known)
         if in_bounds is _U and all(
-            known[i].inside(n) or linear.range(linear.forms[i]).inside(n)
+            known[i].inside(n) or forms.range(forms.forms[i]).inside(n)
             for i, n in zip(layout.outputs, layout.codomain, strict=True)
         ):
             in_bounds = _P
         if in_bounds is _U:
             in_bounds = bits.in_bounds(layout.codomain)
-        injective = _injective(layout, linear, bits)
+        injective = _injective(layout, forms, bits)
         if layout.codomain_size:
             surjective = bits.surjective(layout.codomain)
-            if surjective is _U and linear.affine:
-                surjective = linear.surjective(layout.codomain)
-            if surjective is _U and linear.image_size() < layout.codomain_size:
+            if surjective is _U and forms.affine:
+                surjective = linear.surjective(forms, layout.codomain)
+            if surjective is _U and forms.image_size() < layout.codomain_size:
                 surjective = _D
     return _count(layout, total, in_bounds, injective, surjective)
 
 
-def _injective(layout: PointMap, linear: Linear, bits: Bits) -> Proof:
-    if linear.image_size() < layout.size:
+def _injective(layout: PointMap, forms: Forms, bits: Bits) -> Proof:
+    if forms.image_size() < layout.size:
         return _D
-    span = linear.differences()
-    verdict = linear.injective(span)
+    span = linear.differences(forms)
+    verdict = linear.injective(forms, span)
     if verdict is not _U:
         return verdict
     known = [i for i in range(len(layout.extents)) if not span[i]]
-    agreeing = [i for i, form in enumerate(linear.forms) if all(not span[u] for u, _ in form.coefs)]
+    agreeing = [i for i, form in enumerate(forms.forms) if all(not span[u] for u, _ in form.coefs)]
     return bits.injective(agreeing, known)
 
 
