@@ -95,7 +95,7 @@ def test_transformed_calls_trace_once():
 def _caches():
     """Those of our modules, and those that run a kernel or a derivative outside of jit."""
     functions = [*vars(lowering).values(), *vars(transformations).values(), *vars(batching).values()]
-    functions += [cell.cell_contents for p in (kernel_p, derivative_p) for cell in p.impl.__closure__]
+    functions += [cell.cell_contents for p in (kernel_p, derivative_p) for cell in p.impl.__closure__ or ()]
     return {f"{i} {f.__name__}": f.cache_info() for i, f in enumerate(functions) if hasattr(f, "cache_info")}
 
 

@@ -13,6 +13,7 @@ from jax.test_util import check_grads
 from tests.helpers import normal
 from tests.jaxprs import count
 from tests.jnp_reference import REFERENCES, sparse_cross_entropy
+from tests.test_transforms_matrix import QUICK
 from tilejax import kernels
 
 NAN = float("nan")
@@ -46,7 +47,7 @@ def test_first_derivatives_in_single_and_half_precision(name):
     def gradients(f, dtype):
         args = [jnp.asarray(x, jnp.bfloat16) if i in smooth else x for i, x in enumerate(reference.args)]
 
-        @jax.jit
+        @partial(jax.jit, compiler_options=QUICK)
         def run(*floats):
             def part(*floats):
                 full = list(args)
