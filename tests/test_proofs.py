@@ -351,6 +351,17 @@ def test_large_maps_are_decided_by_algebra(index_map, verdicts):
     decided(index_map, *verdicts)
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((5, 6, 3), (23, 3, 5)), ((7, 5, 7), (4, 7, 39)), ((3, 5, 5), (20, 8, 17)), ((5, 5, 5), (12, 20, 31))],
+)
+def test_a_collision_of_two_strides_that_just_does_not_fit(shape, strides):
+    def fn(i, j, k):
+        return i * strides[0] + j * strides[1] + k * strides[2]
+
+    assert check(shape, fn, (300,)).injective is P
+
+
 def reversed_bits(bits):
     def fn(x):
         out = x & 0

@@ -90,7 +90,7 @@ def _count(layout: PointMap, total: Proof, in_bounds: Proof, injective: Proof, s
         in_bounds = _D if total is _P else in_bounds
     elif size < room:
         surjective = _D
-    if total is _P and size > room:
+    if size > room:
         in_bounds = _D if injective is _P else in_bounds
         injective = _D if in_bounds is _P else injective
     if total is _P and size == room:

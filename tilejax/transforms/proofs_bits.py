@@ -69,18 +69,14 @@ class Bits:
         """Whether the map is injective. `agreeing` are ops, and `known` coordinates, that have one value at
         points with one image.
 
-        Two points with a difference in the kernel exist in every domain: the one has the highest bit of each
-        difference alone, the other the rest."""
+        If all outputs have bits, a difference in the kernel is a collision in every domain: one of its points
+        has of each coordinate's difference the highest bit alone, the other one the rest."""
         unknown = [b for d, bits in enumerate(self.inputs) if d not in known for b in bits]
         facts = [v for v in (self.values[i] for i in (*agreeing, *self.layout.outputs)) if v is not None]
         mask = sum(1 << b for b in unknown)
         if _rank(bit & mask for value in facts for bit in value) == len(unknown):
             return Proof.PROVEN
-        outputs = self.outputs
-        if outputs is None:
-            return Proof.UNKNOWN
-        full = _rank(bit & ~1 for value in outputs for bit in value) == sum(map(len, self.inputs))
-        return Proof.PROVEN if full else Proof.DISPROVEN
+        return Proof.UNKNOWN if self.outputs is None else Proof.DISPROVEN
 
     def in_bounds(self, codomain: Sequence[int]) -> Proof:
         """Whether the outputs stay in the codomain: exact, over the boxes of free low bits that make up the
