@@ -195,6 +195,51 @@ def test_nested_programs_read_the_memory_around_them():
     both(kernel, x, want=4 * x + 1)
 
 
+def test_memories_under_transformations():
+    """Powers by a memory that each of `n` steps multiplies, beside a weakly typed carry."""
+
+    def powers(x, n):
+        y = tj.output_like(x)
+        rows = tj.axis("rows", x.shape[0])
+
+        @tj.parallel(rows)
+        def _(nest):
+            here = tj.coord(nest.index()), tj.shape(1)
+            power, count = tj.memory(tj.shape(1), x.dtype), tj.memory(tj.shape(), jnp.int8)
+            power.store(1)
+            count.store(0)
+
+            @nest.serial(6, stop=n, carry=0)
+            def halves(step, halves):
+                power.store(power.load() * x[here])
+                count.store(count.load() + 1)
+                return halves + 0.5
+
+            y(*here).store(power.load() + halves - count.load().astype(x.dtype) / 2)
+
+        return y
+
+    x, n = np.float32([1, 2, 3]), np.int32([0, 1, 2, 4])
+    f = tj.jit(powers)
+    for count in n:
+        both(powers, x, count, want=(x**count).astype(x.dtype))
+
+    def total(x, n):
+        return f(x, n).sum()
+
+    np.testing.assert_array_equal(jax.vmap(f, (None, 0))(x, n), x ** n[:, None])
+    np.testing.assert_allclose(jax.grad(total)(x, 4), 4 * x**3)
+    np.testing.assert_allclose(jax.hessian(total)(x, 4), np.diag(12 * x**2))
+    slopes = jax.vmap(jax.grad(total), (None, 0))(x, n)
+    np.testing.assert_allclose(slopes, n[:, None] * x ** np.maximum(n - 1, 0)[:, None])
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint16, jnp.bfloat16, jnp.float8_e4m3fn])
+def test_dtypes(dtype):
+    x = np.arange(4).astype(dtype)
+    both(through(tj.layout(4, (3,)), dtype), x, want=x)
+
+
 class TestSurelyStored:
     """A load needs a store on every way to it."""
 
