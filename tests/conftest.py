@@ -1,4 +1,4 @@
-"""Four CPU devices for the multi-device tests; every program is verified. Warnings are errors by pyproject."""
+"""Four CPU devices for the multi-device tests; every program is verified. Warnings are errors."""
 
 import jax
 import pytest

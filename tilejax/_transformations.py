@@ -195,7 +195,9 @@ def _mapped_once(closed: Any, flags: tuple[bool, ...], size: Any) -> Any:
     return jax.make_jaxpr(fn)(*inputs)
 
 
-def _evaluate_derivative(_: tuple[str, ...], *operands: Any, closed: Any, linear: Any, backward: Any) -> list[Any]:
+def _evaluate_derivative(
+    _: tuple[str, ...], *operands: Any, closed: Any, linear: Any, backward: Any
+) -> list[Any]:
     return _run(closed, operands)
 
 
