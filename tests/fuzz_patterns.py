@@ -44,9 +44,11 @@ class _Patterns(Text):
         for name, extent in extents.items():
             self.axis_lines.append(f'    {name} = tj.axis("{name}", {extent})')
 
-    def argument(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+    def argument(self, name: str, shape: tuple[int, ...], dtype: str, finite: bool = False) -> None:
         array = self.array(shape, dtype)
-        self.args[name] = np.clip(array, -4, 4).astype(array.dtype)
+        wide = array.astype(np.float64)
+        small = np.nan_to_num(np.clip(wide, -4, 4))
+        self.args[name] = np.where(np.isfinite(wide) | finite, small, wide).astype(array.dtype)
 
     def output(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         self.emit(f"{name} = tj.output({shape}, {dtype!r}, init={self.pick([0, 0, 5])})")
@@ -142,7 +144,8 @@ class _Patterns(Text):
         total = "float32" if dtype in FLOATS else "int32"
         by, bx = self.pick([1, 1, 1, 2, 3]), self.pick([1, 1, 1, 2, 4])
         self.argument("X", (h, w, c), dtype)
-        self.argument("F", (fh, fw, c, o), "int8" if dtype == "int32" else dtype)
+        # Finite: of a filter's NaN at a place outside the image XLA's convolutions make 0, not NaN.
+        self.argument("F", (fh, fw, c, o), "int8" if dtype == "int32" else dtype, finite=True)
         self.define(
             gy=tj.cdiv(oh, by), gx=tj.cdiv(ow, bx), oy=by, ox=bx, fy=fh, fx=fw, cc=c, oo=o, tap=fh * fw
         )
