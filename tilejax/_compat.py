@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,6 +79,9 @@ def lower_plain(fn: Callable) -> Callable:
         platforms = tuple(ctx.platforms or ctx.module_context.platforms)
         rule = mlir.lower_fun(functools.partial(fn, platforms), multiple_results=True)
         plain = [[ShapedArray(a.shape, a.dtype) for a in avals] for avals in (ctx.avals_in, ctx.avals_out)]
-        return rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
+        with warnings.catch_warnings():
+            # From 0.11 Pallas announces the end of its Triton path at every lowering.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*Triton")
+            return rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
 
     return lower

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,19 +85,15 @@ def _launch(
             given.append(View(ref, tuple(aval.shape), aval.dtype, barrier))
         evaluator.run(body, [*indices, *given], [*forms, *(None for _ in given)])
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pallas-Triton announces its end at every lowering
-        out = pl.pallas_call(
-            kernel,
-            out_shape=results,
-            grid=(math.prod(extents),),
-            input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
-            compiler_params=plgpu.CompilerParams(
-                num_warps=num_warps or _warps(body), num_stages=num_stages or 3
-            ),
-            interpret=interpret,
-            name="_".join(("tilejax", *params["names"])),
-        )(*(flat[i] for i in taken))
+    out = pl.pallas_call(
+        kernel,
+        out_shape=results,
+        grid=(math.prod(extents),),
+        input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
+        compiler_params=plgpu.CompilerParams(num_warps=num_warps or _warps(body), num_stages=num_stages or 3),
+        interpret=interpret,
+        name="_".join(("tilejax", *params["names"])),
+    )(*(flat[i] for i in taken))
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)
