@@ -241,9 +241,7 @@ def _build(domain: Shape, fn: Callable[..., Any], codomain: Any) -> IndexMap:
     extents = as_shape(target, "an index map's codomain").extents
     images = list(result) if isinstance(result, (tuple, list)) else [result]
     if len(images) != len(extents):
-        raise ShapeError(
-            f"an index map to {list(extents)} gives {len(extents)} values, not {len(images)}"
-        )
+        raise ShapeError(f"an index map to {list(extents)} gives {len(extents)} values, not {len(images)}")
     outputs = tuple(_number(ops, image) for image in images)
     return IndexMap(domain, target, PointMap(domain.extents, extents, tuple(ops), outputs))
 
