@@ -99,8 +99,8 @@ class Plan:
     """How many loops are around what is being evaluated."""
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
-        """Makes loops of axes."""
-        for atom in atoms:
+        """Makes loops of axes, each of which may be given more than once."""
+        for atom in set(atoms):
             self._cut(atom, atom.extent)
         return Restart()
 
