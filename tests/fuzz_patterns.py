@@ -171,7 +171,8 @@ class _Patterns(Text):
         self.emit("k = tj.reshape(F[tj.coord(0, 0, 0, 0), tj.shape(fy, fx, cc, 1)], tj.shape(fy, fx, cc))")
         weight = self.pick(["k", "k", "(tj.iota(fy) - 1)", "(tj.iota(fx) * tj.iota(fy))", "2"])
         weight = weight if weight == "2" else f"{weight}.astype({total!r})"
-        self.emit(f"p = tj.sum(t.astype({total!r}) * {weight}, tj.shape({self.pick(['fy, fx', 'fx, fy'])}))")
+        over = self.pick(["fy, fx", "fx, fy"])
+        self.emit(f"p = tj.sum(t.astype({total!r}) * {weight}, tj.shape({over})).astype({total!r})")
         if dtype == "int32":
             self.emit("t8 = t.astype('int8')")
         a = "t8" if dtype == "int32" else "t"
@@ -249,7 +250,7 @@ class _Patterns(Text):
         self.emit("m, n = state")
         self.emit(f"x = {load}")
         self.emit("top = tj.maximum(m, tj.max(x, cc))")
-        self.emit("n = tj.where(m == top, n, 0.0) + tj.sum(tj.where(x == top, 1.0, 0.0), cc)")
+        self.emit("n = tj.where(m == top, n, 0.0) + tj.sum((x == top).astype('float32'), cc)")
         self.emit("return top, n")
         self.close()
         self.emit("m, n = state")
@@ -319,7 +320,9 @@ class _Patterns(Text):
         self.output("O", (heads * group, q, dv), "float32")
         self.nest("nest", h="gh", i="gq")
         self.emit(f"q = tj.reshape(Q[tj.coord(h, i * {bq}, 0), tj.shape(one, qq, dd)], tj.shape(qq, dd))")
-        state = "(tj.full(tj.shape(qq), -1000.0), tj.zeros(tj.shape(qq)), tj.zeros(tj.shape(qq, vv)))"
+        state = (
+            "(tj.full(tj.shape(qq), -1000, 'float32'), tj.zeros(tj.shape(qq)), tj.zeros(tj.shape(qq, vv)))"
+        )
         stop = f"stop=tj.cdiv((i + 1) * {bq}, {bk})" if causal and self.chance(80) else ""
         self.emit(self.loop("nest", "s", state, stop))
         self.open("def state(step, state):")
@@ -334,8 +337,8 @@ class _Patterns(Text):
             seen = f"({seen}) & (k0 + tj.iota(kk) <= i * {bq} + tj.iota(qq))"
         self.emit(f"w = tj.where({seen}, w, -1000.0)")
         self.emit("top = tj.maximum(m, tj.max(w, kk))")
-        self.emit("p = tj.where((w == top) & (w > -1000.0), 1.0, 0.0)")
-        self.emit("keep = tj.where(m == top, 1.0, 0.0)")
+        self.emit("p = ((w == top) & (w > -1000.0)).astype('float32')")
+        self.emit("keep = (m == top).astype('float32')")
         self.emit(f"acc = tj.mma(p.astype({dtype!r}), v, acc * keep)")
         self.emit("return top, l * keep + tj.sum(p, kk), acc")
         self.close()
