@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 from . import _compat
 from . import _transformations as _transformations  # registers vmap and the derivatives
-from ._errors import ScopeError, ShapeError, TileTypeError, UnsupportedError, explained
+from ._errors import ScopeError, ShapeError, TileError, TileTypeError, UnsupportedError, explained
 from ._gradient import Gradient
 from .backends import interpreter  # registers the lowering rule
 from .backends.registry import Options
@@ -23,6 +23,7 @@ from .ir.program import run_kernel
 from .language import trace
 from .language.dtypes import as_dtype
 from .language.view import TensorView
+from .transforms.prefetch import prefetched
 from .transforms.races import check_races
 
 
@@ -279,6 +280,16 @@ def interpret(
             )
         avals = [v.aval for v in t.program.jaxpr.invars]
         arrays = [np.asarray(x, a.dtype) for x, a in zip(t.operands, avals, strict=True)]
-        return jax.tree.unflatten(t.results, [jnp.asarray(out) for out in interpreter.run(t.program, arrays)])
+        return jax.tree.unflatten(t.results, [jnp.asarray(out) for out in _interpreted(t.program, arrays)])
 
     return run
+
+
+def _interpreted(program: Any, arrays: list[Any]) -> list[Any]:
+    """Runs pipelines as prologue, steady state and epilogue, where that is safe: a check that it changes
+    nothing. What is wrong with a program is said of its steps in order, as they were written.
+    """
+    try:
+        return interpreter.run(prefetched(program), arrays)
+    except TileError:
+        return interpreter.run(program, arrays)

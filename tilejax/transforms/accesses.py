@@ -16,9 +16,10 @@ from .affine import Affine, combine
 
 @dataclass(frozen=True)
 class Access:
-    """A load or store. `root` is the variable of the first version of its view; `starts` is None if some
-    start is not affine."""
+    """A load or store. `root` is the variable of the first version of its view; `starts` has all of them only
+    if it is `affine`."""
 
+    eqn: Any
     stores: bool
     root: Any
     starts: tuple[Affine, ...]
@@ -38,6 +39,8 @@ class Walk:
         self.accesses: list[Access] = []
         self.nests: list[tuple[Any, list[Any], list[Access]]] = []
         """Every parallel nest with its index variables and the accesses of its programs."""
+        self.loops: list[tuple[Any, list[Any], list[Access]]] = []
+        """Every loop with its index variables and the accesses of its steps."""
 
     def walk(self, jaxpr: Any, forms: dict[Any, Affine], roots: dict[Any, Any], certain: bool) -> None:
         """`forms` are the affine forms of the scalars of `jaxpr`, `roots` what its views are versions of;
@@ -50,11 +53,7 @@ class Walk:
                 self._parallel(eqn, forms, roots, certain)
             elif name in ("tile_serial", "tile_pipeline"):
                 self._loop(eqn, forms, roots, certain)
-            elif (
-                len(eqn.outvars) == 1
-                and eqn.outvars[0].aval.dtype == np.int32
-                and not eqn.outvars[0].aval.shape
-            ):
+            elif _is_index(eqn):
                 form = combine(name, [form_of(v, forms) for v in eqn.invars], self.extents.__getitem__)
                 if form is not None:
                     forms[eqn.outvars[0]] = form
@@ -72,6 +71,7 @@ class Walk:
         affine = len(known) == len(starts)
         self.accesses.append(
             Access(
+                eqn,
                 stores,
                 root,
                 tuple(known),
@@ -91,15 +91,18 @@ class Walk:
         forms: dict[Any, Affine],
         roots: dict[Any, Any],
         certain: bool,
+        carried: int = 0,
     ) -> list[Any]:
-        """Walks the body of a nest; its index variables."""
+        """Walks the body of a nest, of which the last `carried` operands change from step to step; its index
+        variables."""
         body, count = eqn.params["body"].jaxpr, len(eqn.params["extents"])
         indices, rest = body.invars[:count], body.invars[count:]
         self.extents.update(zip(indices, eqn.params["extents"], strict=True))
         for var, n in zip(indices, eqn.params["extents"], strict=True):
             forms[var] = Affine(0, {var: 1} if n > 1 else {})
-        for var, outer in zip(rest, operands, strict=True):
-            if (form := form_of(outer, forms)) is not None:
+        fixed = len(rest) - carried
+        for i, (var, outer) in enumerate(zip(rest, operands, strict=True)):
+            if i < fixed and (form := form_of(outer, forms)) is not None:
                 forms[var] = form
             # Outside all nests a view and its `update` may still be one variable, so a slot is its own root.
             roots[var] = var if isinstance(outer, Literal) else roots.get(outer, var)
@@ -111,9 +114,9 @@ class Walk:
         operands = eqn.invars[p["num_bounds"] :]
         held = len(operands) - p["num_carry"]
         certain = certain and not p["num_bounds"] and 0 not in p["extents"]
-        carried = operands[held:]
-        known = {k: v for k, v in forms.items() if k not in carried}  # a carried scalar changes
-        self.enter(eqn, operands, known, roots, certain)
+        before = len(self.accesses)
+        indices = self.enter(eqn, operands, dict(forms), roots, certain, p["num_carry"])
+        self.loops.append((eqn, indices, self.accesses[before:]))
         for out, view in zip(eqn.outvars, operands[held - p["num_views"] : held], strict=False):
             if view in roots:
                 roots[out] = roots[view]
@@ -126,6 +129,7 @@ class Walk:
             if view in roots:
                 roots[out] = roots[view]
         self.nests.extend([*inner.nests, (eqn, indices, inner.accesses)])
+        self.loops.extend(inner.loops)
         runs = certain and 0 not in p["extents"]
         self.accesses.extend(a if runs else replace(a, certain=False) for a in inner.accesses)
 
