@@ -301,13 +301,6 @@ def test_cross_entropy_is_one_pass():
     assert temporaries(kernels.sparse_cross_entropy, (512, 8192), many) < 2**18
 
 
-def test_a_pipeline_inside_a_serial_loop_is_folded():
-    """The serial axis keeps its order, so it is a loop; the pipeline in it is a reduction."""
-    found = operations(kernels.structured_sum, (6, 3, 4, 32))
-    assert found["while"] == 1
-    assert "gather" not in found
-
-
 SAME = "copy exp clamp add saxpy transpose row_sum row_max row_min row_abssum row_absmax softmax layernorm"
 SAME += " rmsnorm softmax_norms residual_layernorm gemm sort"
 
@@ -321,3 +314,35 @@ def test_kernels_that_compile_to_what_jnp_compiles_to(name, size):
     rival = jax.jit(case.rivals["jnp"], static_argnames=tuple(case.options))
     ours, theirs = (nameless(f.lower(*args).compile().as_text()) for f in (case.ours, rival))
     assert ours == theirs
+
+
+def test_a_serial_sum_of_sums_is_a_reduction_added_in_order():
+    """The pipeline inside may be reassociated, the serial axis not: its terms are added one by one."""
+    found = operations(kernels.structured_sum, (8, 5, 4, 16))
+    assert not set(found) & (LOOPS | INDEXED)
+    assert found["reduce"] == 2
+    assert found["add"] >= 4
+
+
+@pytest.mark.parametrize("start", [0.0, -0.0, 3.0])
+def test_a_serial_sum_keeps_its_order(start):
+    terms = np.array([2.0**24, 1, -(2.0**24), 3, -2, 2.0**25, 1, 1], np.float32)
+
+    def kernel(x):
+        y, one = tj.output((1,), x.dtype), tj.axis("one", 1)
+
+        @tj.parallel(1)
+        def _(nest):
+            @nest.serial(tj.axis("steps", len(terms)), carry=tj.full(tj.shape(one), start, x.dtype))
+            def total(step, total):
+                return total + x[tj.coord(step.index()), tj.shape(one)] * 1.0
+
+            y(tj.coord(0), tj.shape(one)).store(total)
+
+        return y
+
+    want = np.float32(start)
+    for term in terms:
+        want = np.float32(want + term)
+    assert not set(operations(kernel, jnp.asarray(terms))) & LOOPS
+    assert tj.jit(kernel)(terms)[0] == want == tj.interpret(kernel)(terms)[0]

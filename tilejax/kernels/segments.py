@@ -47,7 +47,9 @@ def segment_sum(
         def totals(step, carry):
             first = step.index() * block_items
             step.stage("load")
-            id = int32_ids(ids[tj.coord(first), tj.shape(item)], num_segments)
+            id = ids[tj.coord(first), tj.shape(item)]
+            # An int32 that is no segment equals none; a wider one might, cut to 32 bits.
+            id = id if id.dtype == jnp.int32 else int32_ids(id, num_segments)
             value = values[tj.coord(first, *none), tj.shape(item, *features)].astype(acc_dtype)
             step.stage("add")
             member = (id == nest.index(segment)) & (tj.iota(item) + first < items)

@@ -11,7 +11,8 @@ import numpy as np
 from jax import lax
 
 from .convolution import convolve
-from .elementwise import convert, rename
+from .elementwise import convert
+from .rename import rename
 from .stack import unstack
 from .value import Atom, Entry, Group, Plan, Val, regroup, split_entries, unify
 
@@ -38,6 +39,7 @@ def mma(
 
 def add(plan: Plan, acc: Val, value: Val) -> Val:
     """`acc + value` in the wider of the dtypes, rounded to that of `acc`; nothing is added to zeros."""
+    value = unstack(plan, value)
     if (acc.const is not None and acc.const == 0) or (
         acc.affine is not None and acc.affine.const == 0 and not acc.entries() and acc.affine.base is None
     ):

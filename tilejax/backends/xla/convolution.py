@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .elementwise import rename
+from .rename import rename
 from .stack import Tap
 from .value import Group, Plan, Val, regroup
 

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...transforms.affine import Affine, combine
+from ...transforms.affine import Affine, combine, wrap
+from . import onehot
 from .access import as_affine
+from .rename import rename
 from .stack import mapped, unstack
-from .value import Entry, Plan, Val, extent_of, regroup, split_entries, unify
+from .value import Plan, Val, constant, extent_of, regroup, split_entries, unify
 
 ELEMENTWISE = frozenset(
     """
@@ -39,7 +41,18 @@ def apply(
     name = primitive.name
     if dtype == np.int32 and (form := _affine(name, vals, shape)) is not None:
         return Val(shape, np.dtype(np.int32), affine=form)
+    if name == "convert_element_type" and (known := _constant(vals[0], shape, dtype)) is not None:
+        return known
     vals = [replace(v, shape=shape) for v in vals]
+
+    def cast(val: Val) -> Val:
+        return apply(plan, primitive, params, [val], shape, dtype)
+
+    if dtype == np.bool_ and (known := _decided(name, vals, shape)) is not None:
+        return known
+    if (symbolic := onehot.elementwise(name, vals, dtype, cast)) is not None:
+        return symbolic
+    vals = [unstack(plan, v) if v.onehot is not None else v for v in vals]
     if any(v.stack for v in vals):
         parts = mapped(plan, vals, lambda each: apply(plan, primitive, params, each, shape, dtype))
         if parts is not None:
@@ -53,6 +66,35 @@ def apply(
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
     return Val(shape, np.dtype(dtype), out, groups, zero_tail=_zero_tail(name, params, vals))
+
+
+_HOLDS: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+
+
+def _decided(name: str, vals: list[Val], shape: tuple[int, ...]) -> Val | None:
+    """A comparison of indices whose ranges decide it, or a conjunction with something true."""
+    if name == "and":
+        for val, other in (vals, vals[::-1]):
+            if val.const is not None and val.const:
+                return other
+    forms = [v.affine for v in vals]
+    if name not in _HOLDS or None in forms:
+        return None
+    # Of the difference, what both share cancels.
+    form = combine("sub", forms, lambda entry: extent_of(entry, shape))
+    if form is None:
+        return None
+    ends = {bool(_HOLDS[name](end, 0)) for end in form.bounds(lambda entry: extent_of(entry, shape))}
+    return constant(ends.pop(), np.bool_, shape) if len(ends) == 1 else None
+
+
+def _constant(val: Val, shape: tuple[int, ...], dtype: Any) -> Val | None:
+    """A constant that another dtype holds exactly."""
+    if val.const is None and (val.affine is None or not val.affine.is_constant):
+        return None
+    value = val.const if val.affine is None else np.int32(wrap(val.affine.const))
+    cast = np.asarray(value).astype(dtype)[()]
+    return constant(cast, dtype, shape) if abs(float(value)) <= 2**8 and cast == value else None
 
 
 def _zero_tail(name: str, params: dict[str, Any], vals: list[Val]) -> frozenset[Any]:
@@ -93,32 +135,6 @@ def _affine(name: str, vals: list[Val], shape: tuple[int, ...]) -> Affine | None
     if name == "convert_element_type":
         return forms[0]
     return combine(name, forms, lambda entry: extent_of(entry, shape))
-
-
-def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:
-    """The value with tile dimension `i` become `places[i]`; dimensions of extent 1 may appear and vanish."""
-
-    def moved(entry: Entry) -> Entry:
-        return places[entry] if isinstance(entry, int) else entry
-
-    def group(g: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        return tuple(moved(e) for e in g)
-
-    if val.affine is not None:
-        form = replace(val.affine, coefs={moved(e): c for e, c in val.affine.coefs.items()})
-        return replace(val, shape=shape, affine=form)
-    if val.stack:
-        parts = tuple(rename(p, shape, places) for p in val.parts)
-        window = None if val.window is None else val.window.renamed(places)
-        return replace(
-            val, shape=shape, stack=tuple(places[d] for d in val.stack), parts=parts, window=window
-        )
-    return replace(
-        val,
-        shape=shape,
-        groups=tuple(group(g) for g in val.groups),
-        zero_tail=frozenset(map(group, val.zero_tail)),
-    )
 
 
 def broadcast_in_dim(plan: Plan, val: Val, *, shape, broadcast_dimensions, **_: Any) -> Val:

@@ -74,6 +74,8 @@ class _Evaluator:
         if name in elementwise.ELEMENTWISE:
             aval: Any = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
+        if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
+            return self.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], vals)
         if name not in _TAKES_STACKS:
             vals = [stack.unstack(plan, v) for v in vals]
         if name in _SHAPE_RULES:
@@ -83,8 +85,6 @@ class _Evaluator:
             return out if isinstance(out, list) else [out]
         if name in _NEST_RULES:
             return _NEST_RULES[name](self, eqn, vals)
-        if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
-            return self.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], vals)
         if name in ("copy", "copy_p"):
             return vals
         if name.startswith("tile_") and "loc" in params:  # a kernel called on arrays has none
@@ -213,6 +213,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         ]
         ev.plan.depth += 1
         out = ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
+        out = [stack.unstack(ev.plan, v) for v in out]
         ev.plan.depth -= 1
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 

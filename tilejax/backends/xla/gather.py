@@ -12,7 +12,7 @@ from jax import lax
 
 from ...transforms.affine import Affine
 from .access import slice_dim, to_scalar
-from .elementwise import rename
+from .rename import rename
 from .stack import positions, unstack
 from .value import Group, Plan, Val, regroup, split_entries
 

@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from . import onehot
 from .value import Atom, Group, Plan, Val, regroup, split_entries, unify
 
 MAX_TAPS = 64
@@ -64,6 +65,8 @@ def mapped(plan: Plan, vals: Sequence[Val], fn: Callable[[list[Val]], Val]) -> V
 
 def unstack(plan: Plan, val: Val) -> Val:
     """The value as one array."""
+    if val.onehot is not None:
+        return onehot.materialise(plan, val)
     if not val.stack:
         return val
     groups = unify(val.parts)

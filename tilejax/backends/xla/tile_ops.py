@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 
 from ...ir.types import Order
-from .elementwise import rename
+from . import onehot
 from .extremum import extremum
+from .rename import rename
 from .stack import positions, unstack
 from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries, unify
 
@@ -64,6 +65,8 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
     """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is
     reduced stays whole, trimmed or not, where what was trimmed is the identity of `op`."""
     gone = set(entries)
+    if val.onehot is not None and op == "add" and (sums := onehot.total(val, entries)) is not None:
+        return sums
     val = unstack(plan, val)
     if val.array is None:
         val = split_entries(plan, val, entries)

@@ -53,10 +53,14 @@ class Val:
     parts: tuple[Val, ...] = ()
     window: Any = None
     """For a stack that was loaded: where from (`stack.Window`)."""
+    onehot: Any = None
+    """For a comparison of data with an index, and what is made of one: its parts (`onehot.OneHot`)."""
 
     def entries(self) -> list[Entry]:
         if self.affine is not None:
             return list(self.affine.coefs)
+        if self.onehot is not None:
+            return self.onehot.entries()
         if self.stack:
             return list(dict.fromkeys([*self.stack, *(e for p in self.parts for e in p.entries())]))
         return [e for g in self.groups for e in g]
