@@ -189,7 +189,7 @@ def test_nothing_to_load():
 
 
 def staged(*parts):
-    """A step of stages a, b, ... of which each is a function of step, x, y, i and what the parts before gave."""
+    """A step of stages a, b, ... each a function of step, x, y, i and what the part before gave."""
 
     def body(step, x, y, i):
         given = None

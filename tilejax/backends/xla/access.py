@@ -261,11 +261,20 @@ def store(plan: Plan, view: Val, tile: Val, starts: list[Val], active: list[Atom
     kinds = spans(plan, starts, shape, array.shape)
     groups = [s.group if s is not None else None for s in kinds]
     if None in groups:
+        plan.note("scatter")
         return _write_indexed(plan, array, tile, kinds, starts, shape)
+    plan.note("whole" if all(map(_covers, kinds, array.shape)) else "update")
     target = tuple(s.group for s in kinds if s is not None and s.group)
     block = regroup(plan, tile, _check_target(plan, tile, target))
     block = lax.reshape(block, [s.length for s in kinds if s is not None])
     return dense(_write(array, block, [s for s in kinds if s is not None], bounds))
+
+
+def _covers(span: Span | None, size: int) -> bool:
+    """Whether the elements that are stored reach over a dimension of the view."""
+    if span is None or span.start.base is not None:
+        return False
+    return span.const <= 0 and span.const + span.length >= size
 
 
 def _check_target(plan: Plan, tile: Val, target: tuple[Group, ...]) -> tuple[Group, ...]:

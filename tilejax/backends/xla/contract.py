@@ -32,6 +32,7 @@ def mma(
 ) -> Val:
     """`acc + a * b`."""
     if not allow_reassociation:
+        plan.note("ordered")
         return _ordered(plan, a, b, acc, a_labels, b_labels, acc_labels)
     product = contract(plan, a, b, acc.shape, acc.dtype, a_labels, b_labels, acc_labels, precision, ())
     return add(plan, acc, product)
@@ -67,7 +68,9 @@ def contract(
     shape of `acc`."""
     convolution = convolve(plan, a, b, acc_shape, acc_dtype, a_labels, b_labels, acc_labels, precision)
     if convolution is not None and not steps:
+        plan.note("convolution")
         return convolution
+    plan.note("dot")
     a, b = unstack(plan, a), unstack(plan, b)
     a, b, shape = _in_labels(a, b, acc_shape, a_labels, b_labels, acc_labels)
     summed = {x for x in a_labels if x in b_labels and x not in acc_labels and shape[x] != 1}

@@ -28,17 +28,18 @@ from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to
 _MAX_RESTARTS = 200
 
 
-def compile_program(program: Any, budget: int, differentiable: bool = False) -> Any:
+def compile_program(program: Any, budget: int, differentiable: bool = False, notes: Any = None) -> Any:
     """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it
-    is to be differentiable."""
+    is to be differentiable. The dict `notes` is given what became of equations (`Plan.notes`)."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
-    plan = Plan(budget=budget, differentiable=differentiable)
+    plan = Plan(budget=budget, differentiable=differentiable, notes={} if notes is None else notes)
     program = simplify(program)
     for _ in range(_MAX_RESTARTS):
         try:
             return jax.make_jaxpr(lambda *arrays: _Evaluator(plan).whole(program, arrays))(*avals)
         except Restart:
             plan.depth = 0
+            plan.notes.clear()
     raise AssertionError("the plan of a program did not settle")
 
 
@@ -71,6 +72,7 @@ class _Evaluator:
 
     def apply(self, eqn: Any, vals: list[Val]) -> list[Val]:
         name, params, plan = eqn.primitive.name, eqn.params, self.plan
+        plan.here = eqn
         if name in elementwise.ELEMENTWISE:
             aval: Any = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
@@ -125,6 +127,7 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     pieces = [ev.plan.loops.get(key, 1) for key in keys]
     atoms = [Atom(k, n // p) if n > p else None for k, n, p in zip(keys, extents, pieces, strict=True)]
     inner = _Evaluator(ev.plan, [*ev.active, *(a for a in atoms if a)])
+    ev.plan.note(pieces, eqn)
 
     def programs(position: Any, arrays: Sequence[Any]) -> list[Any]:
         indices = [_piece(at, a) for at, a in zip(_unravel(position, pieces), atoms, strict=True)]
@@ -200,6 +203,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
                 eqn.primitive.name == "tile_pipeline",
             )
             if folded is not None:
+                ev.plan.note("folded", eqn)
                 return folded
     masked = ev.plan.differentiable and any(b.affine is None or not b.affine.is_constant for b in bounds)
     if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
@@ -218,7 +222,9 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 
     arrays = [to_dense(ev.plan, v) for v in views]
+    ev.plan.note("loop", eqn)
     if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
+        ev.plan.note("one step", eqn)
         if hi <= lo:
             return [*views, *carry]
         held = [*(dense(a) for a in arrays), *carry]

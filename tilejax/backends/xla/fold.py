@@ -130,6 +130,7 @@ def _contracted(ev: Any, eqn: Any, start: Val, env: dict[Any, Val], steps: list[
     if any(s not in a.atoms() and s not in b.atoms() for s in steps):
         raise ev.plan.demote(steps)
     p = eqn.params
+    ev.plan.here = eqn
     product = contract.contract(
         ev.plan,
         a,

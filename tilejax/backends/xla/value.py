@@ -101,6 +101,15 @@ class Plan:
     """
     depth: int = 0
     """How many loops are around what is being evaluated."""
+    here: Any = None
+    """The equation whose rule runs."""
+    notes: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """By `id` of nests, stores and contractions, the equation and what became of it; `explain` reads them."""
+
+    def note(self, what: Any, eqn: Any = None) -> None:
+        """Notes what became of `eqn`, or of the equation whose rule runs."""
+        eqn = self.here if eqn is None else eqn
+        self.notes[id(eqn)] = eqn, what
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
         """Makes loops of axes, each of which may be given more than once."""
