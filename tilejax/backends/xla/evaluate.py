@@ -189,22 +189,22 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     count = math.prod(extents)
     if count == 0:
         return [*views, *carry]
-    if not num_bounds and not num_views and count > 1:
-        keys = [(id(body.jaxpr), i) for i in range(len(extents))]
-        if not any(k in ev.plan.loops for k in keys):
-            steps = [Atom(k, n) if n > 1 else None for k, n in zip(keys, extents, strict=True)]
-            folded = fold_steps(
-                ev,
-                body,
-                [_index(a) for a in steps],
-                consts,
-                carry,
-                [a for a in steps if a],
-                eqn.primitive.name == "tile_pipeline",
-            )
-            if folded is not None:
-                ev.plan.note("folded", eqn)
-                return folded
+    keys = [(id(body.jaxpr), i) for i in range(len(extents))]
+    cut = any(k in ev.plan.loops for k in keys)
+    if not (num_bounds or num_views or cut) and count > 1:
+        steps = [Atom(k, n) if n > 1 else None for k, n in zip(keys, extents, strict=True)]
+        folded = fold_steps(
+            ev,
+            body,
+            [_index(a) for a in steps],
+            consts,
+            carry,
+            [a for a in steps if a],
+            eqn.primitive.name == "tile_pipeline",
+        )
+        if folded is not None:
+            ev.plan.note("folded", eqn)
+            return folded
     masked = ev.plan.differentiable and any(b.affine is None or not b.affine.is_constant for b in bounds)
     if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
         raise ev.plan.demote(dependent)
@@ -222,7 +222,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 
     arrays = [to_dense(ev.plan, v) for v in views]
-    ev.plan.note("loop", eqn)
+    ev.plan.note("cut" if cut else "loop", eqn)
     if isinstance(lo, int) and isinstance(hi, int) and hi - lo <= 1:
         ev.plan.note("one step", eqn)
         if hi <= lo:

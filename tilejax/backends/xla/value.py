@@ -103,13 +103,12 @@ class Plan:
     """How many loops are around what is being evaluated."""
     here: Any = None
     """The equation whose rule runs."""
-    notes: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    """By `id` of nests, stores and contractions, the equation and what became of it; `explain` reads them."""
+    notes: dict[Any, Any] = field(default_factory=dict)
+    """What became of nests, stores and contractions, by their first result; `explain` reads them."""
 
     def note(self, what: Any, eqn: Any = None) -> None:
         """Notes what became of `eqn`, or of the equation whose rule runs."""
-        eqn = self.here if eqn is None else eqn
-        self.notes[id(eqn)] = eqn, what
+        self.notes[(self.here if eqn is None else eqn).outvars[0]] = what
 
     def demote(self, atoms: Iterable[Atom]) -> Restart:
         """Makes loops of axes, each of which may be given more than once."""
