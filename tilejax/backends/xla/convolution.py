@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -48,24 +49,14 @@ def convolve(
         or not set(tap_labels) <= summed | {x for x in tap_labels if extents[x] == 1}
     ):
         return None
-    source = lax.transpose(window.array, [*batch, *channels, *taps, *_ones(window, taps, rest)])
-    count = len(batch)
-    lead = source.shape[:count]
-    depth = source.shape[count] if channels else 1
-    spatial = source.shape[count + len(channels) : count + len(channels) + len(taps)]
-    source = lax.reshape(source, [int(np.prod(lead, dtype=np.int64)), depth, *spatial])
     label_shape = tuple(extents.get(i, 1) for i in range(max(extents) + 1))
     filters = rename(b, label_shape, dict(enumerate(b_labels)))
-    order: tuple[Group, ...] = tuple(
-        (x,) for x in [*free, *sorted(used), *(x for x in tap_labels if extents[x] != 1)]
-    )
-    kernel = regroup(plan, filters, order)
-    width = int(np.prod([extents[x] for x in free], dtype=np.int64))
-    kernel = lax.reshape(kernel, [width, depth, *(t.count for t in taps.values())])
+    kernel, kernel_spec = _kernel(plan, filters, free, sorted(used), tap_labels)
+    source, spec, groups = _source(window.array, rest, batch, channels, list(taps))
     padding = []
-    for tap, size in zip(taps.values(), spatial, strict=True):
+    for i, tap in taps.items():
         last = tap.start + (tap.length - 1) * tap.stride + (tap.count - 1) * tap.dilation
-        padding.append((-tap.start, last + 1 - size))
+        padding.append((-tap.start, last + 1 - window.array.shape[i]))
     wide = np.float32 if jnp.finfo(acc_dtype).bits < 32 else acc_dtype
     if precision is None and a.dtype == np.float32:
         precision = lax.Precision.HIGHEST
@@ -75,14 +66,65 @@ def convolve(
         window_strides=[t.stride for t in taps.values()],
         padding=padding,
         rhs_dilation=[t.dilation for t in taps.values()],
+        dimension_numbers=lax.ConvDimensionNumbers(spec, kernel_spec, spec),
         precision=precision,
         preferred_element_type=wide,
     )
-    groups = [*(rest[i] for i in batch), *((x,) for x in free), *(t.group for t in taps.values())]
-    sizes = [*lead, *(extents[x] for x in free), *(t.length for t in taps.values())]
-    result = Val(label_shape, np.dtype(wide), lax.reshape(out, sizes), tuple(groups))
+    # The result's dimensions are the source's, with the filters' free one in place of the channels.
+    names: list[Group] = []
+    for role, i in groups:
+        if role == "batch":
+            names.append(rest[i])
+        elif role == "channel":
+            names.extend((x,) for x in free)
+        elif role == "tap":
+            names.append(taps[i].group)
+    sizes = [plan.length(g, label_shape) for g in names]
+    result = Val(label_shape, np.dtype(wide), lax.reshape(out, sizes), tuple(names))
     return rename(result, acc_shape, {label: i for i, label in enumerate(acc_labels)})
 
 
-def _ones(window: Any, taps: dict[int, Any], rest: dict[int, Any]) -> list[int]:
-    return [i for i in range(len(window.dims)) if i not in taps and i not in rest]
+def _source(
+    array: Any, rest: dict[int, Group], batch: list[int], channels: list[int], taps: list[int]
+) -> tuple[Any, tuple[int, ...], list[tuple[str, int]]]:
+    """The view as a convolution takes it, which dimension of it is what, and which of the view's dimensions
+    the result's are, in order. What has one batch dimension keeps its order: a transpose would be a copy."""
+    order = sorted([*batch, *channels, *taps])
+    if len(batch) > 1:
+        order = [*batch, *channels, *taps]
+    array = lax.transpose(array, [*order, *(i for i in range(array.ndim) if i not in order)])
+    roles = [("batch" if i in batch else "channel" if i in channels else "tap", i) for i in order]
+    sizes = [array.shape[order.index(i)] for i in order]
+    kinds = [role for role, _ in roles]
+    if len(batch) != 1:
+        sizes, kinds = [math.prod(sizes[: len(batch)]), *sizes[len(batch) :]], ["batch", *kinds[len(batch) :]]
+    if not channels:
+        sizes, kinds = [*sizes, 1], [*kinds, "channel"]
+        roles.append(("channel", -1))
+    spec = (kinds.index("batch"), kinds.index("channel"), *(d for d, k in enumerate(kinds) if k == "tap"))
+    return lax.reshape(array, sizes), spec, roles
+
+
+def _kernel(plan: Plan, filters: Val, free: list[int], depth: list[int], taps: list[int]) -> Any:
+    """The filters as a convolution takes them, and which dimension is what: in their own order if they have
+    one dimension of each kind."""
+    wanted = [*free, *depth, *(x for x in taps if filters.shape[x] != 1)]
+    order = [e for g in filters.groups for e in g]
+    if len(free) > 1 or len(depth) > 1 or sorted(order, key=str) != sorted(wanted, key=str):
+        order = wanted
+    array = regroup(plan, filters, tuple((x,) for x in order))
+    sizes: list[int] = []
+    kinds: list[Any] = []
+    for x in order:
+        kind = "out" if x in free else "in" if x in depth else x
+        if kind in kinds:
+            sizes[kinds.index(kind)] *= filters.shape[x]
+        else:
+            sizes.append(filters.shape[x])
+            kinds.append(kind)
+    for kind in ("in", "out", *taps):
+        if kind not in kinds:
+            sizes.append(1)
+            kinds.append(kind)
+    spec = (kinds.index("out"), kinds.index("in"), *(kinds.index(x) for x in taps))
+    return lax.reshape(array, sizes), spec
