@@ -1,0 +1,234 @@
+"""Reductions: a thread for each result where there are enough of them, else several threads for each, that
+meet in threadgroup memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ....ir.types import Order
+from .block import Block
+from .elementwise import arithmetic
+from .evaluate import Frame, rule
+from .scalars import scalar_function
+from .storage import Index, Tile, stored
+from .types import accumulator, convert, is_float, literal, type_of
+
+State = list[str]
+Combine = Callable[[Block, State, State], State]
+
+
+def identity(op: str, dtype: Any) -> str:
+    """0, 1, the least or the greatest value."""
+    dtype = np.dtype(dtype)
+    if op in ("add", "or"):
+        return literal(0, dtype)
+    if op in ("mul", "and"):
+        return literal(1, dtype)
+    if dtype == np.bool_:
+        return literal(op == "min", dtype)
+    if is_float(dtype):
+        return literal(-np.inf if op == "max" else np.inf, dtype)
+    info = jnp.iinfo(dtype)
+    return literal(info.min if op == "max" else info.max, dtype)
+
+
+@rule("tile_reduce")
+def _reduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
+    op, axes, order = (eqn.params[key] for key in ("op", "axes", "order"))
+    first = identity(op, tile.dtype)
+    if order is not Order.UNORDERED_TREE:
+        return _fold(frame, tile, first, axes, order, lambda _, x, y: arithmetic(op, tile.dtype, x, y))
+    wide = accumulator(tile.dtype)
+
+    def element(block: Block, index: Index, _: str) -> State:
+        return [convert(block.get(tile, index), tile.dtype, wide)]
+
+    def combine(block: Block, x: State, y: State) -> State:
+        return [arithmetic(op, wide, x[0], y[0])]
+
+    (total,) = _lanes(frame, tile, axes, [wide], [convert(first, tile.dtype, wide)], element, combine)
+    return _cast(total, tile.dtype)
+
+
+def _cast(tile: Tile, dtype: np.dtype) -> Tile:
+    if tile.dtype == dtype:
+        return tile
+
+    def element(block: Block, index: Index) -> str:
+        return block.define(type_of(dtype), convert(block.get(tile, index), tile.dtype, dtype))
+
+    return Tile(tile.shape, dtype, element, tile.reads, tile.cost + 1, tile.depth + 1)
+
+
+@rule("tile_argreduce")
+def _argreduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
+    """The index of the first NaN, else of the first extremum."""
+    op, axis, dtype = (eqn.params[key] for key in ("op", "axis", "index_dtype"))
+    wide, sign = accumulator(tile.dtype), ">" if op == "max" else "<"
+
+    def element(block: Block, index: Index, number: str) -> State:
+        return [convert(block.get(tile, index), tile.dtype, wide), number]
+
+    def combine(block: Block, x: State, y: State) -> State:
+        (a, i), (b, j) = x, y
+        better, equal = f"{b} {sign} {a}", f"{b} == {a}"
+        if is_float(wide):
+            better = f"(isnan({b}) ? !isnan({a}) : {better})"
+            equal = f"({equal} || (isnan({a}) && isnan({b})))"
+        second = block.define("bool", f"{better} || ({equal} && {j} < {i})")
+        return [f"{second} ? {b} : {a}", f"{second} ? {j} : {i}"]
+
+    none = [identity(op, wide), f"{2**32 - 1}u"]
+    types = [wide, np.dtype(np.uint32)]
+    _, place = _lanes(frame, tile, (axis,), types, none, element, combine)
+    return _cast(place, np.dtype(dtype))
+
+
+def _lanes(
+    frame: Frame,
+    tile: Tile,
+    axes: Sequence[int],
+    dtypes: Sequence[np.dtype],
+    none: State,
+    element: Callable[[Block, Index, str], State],
+    combine: Combine,
+) -> list[Tile]:
+    """The combination, in any order, of the states of the elements along `axes`; `none` is that of no
+    element."""
+    kernel = frame.kernel
+    assert kernel is not None
+    kept = [d for d in range(len(tile.shape)) if d not in axes]
+    shape, extents = tuple(tile.shape[d] for d in kept), [tile.shape[d] for d in axes]
+    count, length = math.prod(shape), math.prod(extents)
+    parts = min(kernel.lanes // power(count), power(length)) if count else 1
+
+    def accumulate(block: Block, index: Index, start: Any, step: int) -> State:
+        state = [block.variable(type_of(t), text) for t, text in zip(dtypes, none, strict=True)]
+        with block.count(length, start, step) as (inner, number):
+            along = inner.unravel(number, extents)
+            both = dict(zip(axes, along, strict=True)) | dict(zip(kept, index, strict=True))
+            given = element(inner, tuple(both[d] for d in range(len(tile.shape))), number)
+            _assign(inner, state, combine(inner, state, given))
+        return state
+
+    if parts <= 1:
+        storages = [kernel.allocate(t, count, frame) for t in dtypes]
+        with kernel.each(shape) as (block, index):
+            state = accumulate(block, index, 0, 1) if length else none
+            for storage, text in zip(storages, state, strict=True):
+                block.write(storage, block.flatten(index, shape), text, "flat")
+        return [stored(s, shape) for s in storages]
+
+    storages = [kernel.scratch(t, kernel.lanes) for t in dtypes]
+    with kernel.step() as block:
+        part = block.index(f"lane % {parts}u")
+        with block.inner(f"if (lane < {count * parts}u)") as own:
+            index = own.unravel(own.index(f"lane / {parts}u"), shape)
+            for storage, text in zip(storages, accumulate(own, index, part, parts), strict=True):
+                own.write(storage, "lane", text, "lane")
+    half = parts // 2
+    while half:
+        with kernel.step() as block:
+            test = f"lane % {parts}u < {half}u"
+            with block.inner(f"if ({test})") as own:
+                mine = [own.read(s, "lane", "lane") for s in storages]
+                other = [own.read(s, f"lane + {half}u", None) for s in storages]
+                for storage, text in zip(storages, combine(own, mine, other), strict=True):
+                    own.write(storage, "lane", text, "lane")
+        half //= 2
+
+    def place(block: Block, index: Index) -> str:
+        return block.index(f"{block.flatten(index, shape)} * {parts}u")
+
+    return [stored(s, shape, place, ("parts", parts, count)) for s in storages]
+
+
+def _assign(block: Block, state: State, values: State) -> None:
+    if len(state) > 1:  # each may be computed from the others
+        values = [block.define("auto", v) for v in values]
+    block.lines += [f"{name} = {text};" for name, text in zip(state, values, strict=True)]
+
+
+def power(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+@rule("tile_fold")
+def _tile_fold(frame: Frame, eqn: Any, tile: Tile, start: Tile, *consts: Tile) -> Tile:
+    fn = scalar_function(frame, eqn.params["fn"], consts)
+    axes, order = eqn.params["axes"], eqn.params["order"]
+    first = start.element(None, ())  # type: ignore[arg-type]
+    return _fold(frame, tile, first, axes, order, lambda block, x, y: fn(block, [x, y])[0])
+
+
+def _fold(
+    frame: Frame,
+    tile: Tile,
+    first: str,
+    axes: Sequence[int],
+    order: Order,
+    fn: Callable[[Block, str, str], str],
+) -> Tile:
+    """A reduction of fixed order, by one thread for each result."""
+    kernel = frame.kernel
+    assert kernel is not None
+    kept = [d for d in range(len(tile.shape)) if d not in axes]
+    shape, extents = tuple(tile.shape[d] for d in kept), [tile.shape[d] for d in axes]
+    length, kind = math.prod(extents), type_of(tile.dtype)
+    storage = kernel.allocate(tile.dtype, math.prod(shape), frame)
+
+    def at(block: Block, index: Index, number: str) -> str:
+        both = dict(zip(axes, block.unravel(number, extents), strict=True)) | dict(
+            zip(kept, index, strict=True)
+        )
+        return block.get(tile, tuple(both[d] for d in range(len(tile.shape))))
+
+    with kernel.each(shape) as (block, index):
+        if not length:
+            total = first
+        elif order is Order.ORDERED_TREE:
+            total = _tree(block, kind, length, first, lambda b, n: at(b, index, n), fn)
+        else:
+            total = block.variable(kind, first)
+            with block.count(length) as (inner, number):
+                if order is Order.FOLD_RIGHT:
+                    x = at(inner, index, inner.index(f"{length - 1}u - {number}"))
+                    inner.add(f"{total} = {fn(inner, x, total)};")
+                else:
+                    inner.add(f"{total} = {fn(inner, total, at(inner, index, number))};")
+        block.write(storage, block.flatten(index, shape), total, "flat")
+    return stored(storage, shape)
+
+
+def _tree(
+    block: Block,
+    kind: str,
+    length: int,
+    first: str,
+    at: Callable[[Block, str], str],
+    fn: Callable[[Block, str, str], str],
+) -> str:
+    """Neighbours level by level, as a stack: two blocks of one size are joined as soon as both are there,
+    and in the end what is left from the right, for an odd one is carried up."""
+    stack, top = block.kernel.fresh("stack"), block.kernel.fresh("top")
+    block.lines += [f"{kind} {stack}[{length.bit_length() + 1}];", f"uint {top} = 0;"]
+    with block.count(length) as (inner, number):
+        x = inner.variable(kind, at(inner, number))
+        with inner.inner(f"if ({number} == 0)") as start:
+            start.add(f"{x} = {fn(start, first, x)};")
+        bits = inner.kernel.fresh("k")
+        with inner.inner(f"for (uint {bits} = {number}; {bits} % 2 == 1; {bits} /= 2)") as join:
+            left = join.variable(kind, f"{stack}[--{top}]")
+            join.add(f"{x} = {fn(join, left, x)};")
+        inner.add(f"{stack}[{top}++] = {x};")
+    total = block.variable(kind, f"{stack}[--{top}]")
+    with block.inner(f"while ({top} > 0)") as rest:
+        left = rest.variable(kind, f"{stack}[--{top}]")
+        rest.add(f"{total} = {fn(rest, left, total)};")
+    return total

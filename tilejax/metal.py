@@ -1,0 +1,34 @@
+"""Metal Shading Language: `tilejax.metal.source(kernel)(*args)`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ._jit import as_kernel
+from .backends.metal.msl.source import Buffer, Launch, Source, emit, with_operands
+from .backends.registry import Options
+
+__all__ = ["Buffer", "Launch", "Source", "source"]
+
+
+def source(kernel: Callable[..., Any]) -> Callable[..., Source]:
+    """`source(kernel)(*args, cooperative_matrix=False)` is the kernel in Metal Shading Language at these
+    arguments (arrays or `jax.ShapeDtypeStruct`s): an object with `.text` and `.matrix_operations`, and with
+    `.launches`, `.buffers`, `.results` and `.operands` for a host that runs it.
+
+    `cooperative_matrix=True` asserts that the device has SIMD-group matrices and SIMD groups of 32 threads
+    (Apple GPU family 7 and later): then products of float32 matrices by a group, added in any order, are
+    made of 8x8 atoms. Raises `UnsupportedError` for float64, complex and 8-bit floats, for scopes and
+    resources that Metal lacks, and for more than 32 KiB of explicit memory.
+    """
+    this = as_kernel(kernel, Options(), None, None)
+
+    @functools.wraps(this.fn)
+    def written(*args: Any, cooperative_matrix: bool = False, **kwargs: Any) -> Source:
+        traced = this.trace(args, kwargs)
+        made = emit(traced.program, this.name, cooperative_matrix=cooperative_matrix)
+        return with_operands(made, traced.operands)
+
+    return written
