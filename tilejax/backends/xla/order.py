@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from . import selection
 from .access import slice_dim
 from .stack import unstack
 from .value import Plan, Val, constant, regroup, split_entries, unify
@@ -51,31 +52,42 @@ def top_k(plan: Plan, val: Val, *, axis: int, k: int, largest: bool, **_: Any) -
     whole = split_entries(plan, unstack(plan, val), [axis])
     rest = tuple(g for g in whole.groups if g != (axis,))
     rows = regroup(plan, whole, (*rest, (axis,)))
-    short = jnp.issubdtype(val.dtype, np.floating) and jnp.finfo(val.dtype).bits <= 32
-    if short and 4 * k <= val.shape[axis]:
-        indices = _select(rows, k) if largest else _select_least(rows, k)
-        out = [jnp.take_along_axis(rows, indices, -1), indices]
+    last = rows.ndim - 1
+    if (indices := _selected(rows, k, largest)) is not None:
+        out = [jnp.take_along_axis(rows, indices, last, mode="clip"), indices]
     else:
-        last = rows.ndim - 1
         out = [slice_dim(v, last, 0, k) for v in _sorted(rows, last, largest)]
     groups = rest if k == 1 else (*rest, (axis,))
     out = [lax.squeeze(v, (v.ndim - 1,)) for v in out] if k == 1 else out
     return [Val(shape, v.dtype, v, groups) for v in out]
 
 
-def _select(rows: Any, k: int) -> Any:
+def _selected(rows: Any, k: int, largest: bool) -> Any:
+    """The indices of the `k` first of each row; None where sorting all of it is better."""
+    floating, n = jnp.issubdtype(rows.dtype, np.floating), rows.shape[-1]
+    topk = floating and jnp.finfo(rows.dtype).bits <= 32 and 4 * k <= n
+    # TopK pays for each row, but is quick with few; to find the least it has to look for NaN first.
+    quick = topk and largest and rows.size + 128 * (rows.size // n) < 2**16
+    if not quick and 2 * k <= selection.WIDTH and selection.countable(rows.dtype):
+        return selection.few(rows, k, largest)
+    if topk:
+        return _top(rows, k) if largest else _least(rows, k)
+    return None
+
+
+def _top(rows: Any, k: int) -> Any:
     """The indices of the `k` greatest of each row. XLA selects in f32, and orders -0 and the sign of NaN."""
     rows = lax.convert_element_type(rows, np.float32)
     rows = jnp.where(jnp.isnan(rows), np.float32(np.nan), jnp.where(rows == 0, np.float32(0), rows))
     return lax.top_k(rows, k)[1]
 
 
-def _select_least(rows: Any, k: int) -> Any:
+def _least(rows: Any, k: int) -> Any:
     """The indices of the `k` least: the greatest of the negated, but for NaN, which is greatest in both."""
     return lax.cond(
         jnp.isnan(rows).any(),
         lambda rows: slice_dim(_sorted(rows, rows.ndim - 1, False)[1], rows.ndim - 1, 0, k),
-        lambda rows: _select(-rows, k),
+        lambda rows: _top(-rows, k),
         rows,
     )
 
