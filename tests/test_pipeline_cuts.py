@@ -214,16 +214,16 @@ def store(step, x, y, i, given):
 
 def test_the_cut_is_the_end_of_the_last_stage_that_loads():
     cut = only(staged(load, square, store))
-    assert cut.reason.startswith("what comes before stage b, with the loads of x (")
+    assert cut.reason.startswith("all before stage b, with the loads of x (")
     assert loaded_ahead(cut) == ["x"]
     second = only(staged(load, lambda step, x, y, i, given: given + row(x, i + 1).load(), square, store))
-    assert second.reason.startswith("what comes before stage c")
+    assert second.reason.startswith("all before stage c")
     assert loaded_ahead(second) == ["x", "x"]
 
 
 def test_a_stage_that_stores_before_the_cut_keeps_the_order():
     cut = only(staged(load, store, load, store))
-    assert cut.reason.startswith("what comes before stage b")
+    assert cut.reason.startswith("all before stage b")
     cut = only(staged(lambda *a: store(*a[:4], 1), load, store))
     assert not cut.overlapped
     assert cut.reason.startswith("y is stored to (test_pipeline_cuts.py:")

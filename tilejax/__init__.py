@@ -15,6 +15,7 @@ from ._errors import (
     TileTypeError,
     UnsupportedError,
 )
+from ._explain import explain
 from ._jit import interpret, jit, make_jaxpr
 from .language import *  # noqa: F403
 
@@ -31,6 +32,7 @@ __all__ = [
     "TileError",
     "TileTypeError",
     "UnsupportedError",
+    "explain",
     "interpret",
     "jit",
     "kernels",

@@ -150,7 +150,7 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
-def _as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
+def as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
     """`kernel` as given, or the kernel inside what `jit` returned, whose static parameters it keeps."""
     inner = getattr(getattr(kernel, "__wrapped__", None), "_tilejax_kernel", None)
     if inner is not None:
@@ -200,7 +200,7 @@ def jit(
             backend=backend,
             compiler_params=compiler_params,
         )
-    this = _as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
+    this = as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -232,7 +232,7 @@ def make_jaxpr(
 
     Arguments may be `jax.ShapeDtypeStruct`s. Captured arrays come first among its inputs.
     """
-    this = _as_kernel(kernel, Options(), static_argnums, static_argnames)
+    this = as_kernel(kernel, Options(), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -268,7 +268,7 @@ def interpret(
             backend=backend,
             compiler_params=compiler_params,
         )
-    this = _as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
+    this = as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -52,6 +52,13 @@ def check_placement(program: Any, target: Target, name: str) -> None:
                     )
 
 
+def memories_of(program: Any, target: Target, name: str) -> Iterator[tuple[Any, Resource]]:
+    """The `tile_memory` equations of a program, and the resource of the target that holds each."""
+    for eqn in program.jaxpr.eqns:
+        if eqn.primitive.name == "tile_parallel":
+            yield from _memories(eqn, Scope.AUTOMATIC, target, name)
+
+
 def size_of(memory: Any) -> int:
     """The bytes of a `tile_memory`, padding counted."""
     return memory.params["layout"].codomain_size * memory.params["dtype"].itemsize

@@ -82,7 +82,7 @@ def _at_stage(step: _Step) -> Cut:
     if best is None:
         return Cut(False, why)
     name = eqns[best].params["name"]
-    return _overlapped(eqns[:best], f"what comes before stage {name}")
+    return _overlapped(eqns[:best], f"all before stage {name}")
 
 
 def _leading_loads(step: _Step) -> Cut:
@@ -100,7 +100,7 @@ def _leading_loads(step: _Step) -> Cut:
 def _overlapped(ahead: Sequence[Any], what: str) -> Cut:
     names = list(dict.fromkeys(f"{e.params['name']} ({e.params['loc']})" for e in _all_loads(ahead)))
     loads = f"loads of {', '.join(names)}"
-    return Cut(True, f"{what}, with the {loads}" if what else f"the {loads}", tuple(ahead))
+    return Cut(True, f"{what}, with the {loads}," if what else f"the {loads}", tuple(ahead))
 
 
 def needed(eqns: Iterable[Any], wanted: set[Any], given: frozenset[Any] = frozenset()) -> list[Any]:

@@ -49,7 +49,7 @@ def _live(jaxpr: Any, wanted: Sequence[bool]) -> tuple[list[Any], set[Any]]:
     live = {v for v, w in zip(jaxpr.outvars, wanted, strict=True) if w and not isinstance(v, Literal)}
     eqns: list[Any] = []
     for eqn in reversed(jaxpr.eqns):
-        if not eqn.effects and not any(v in live for v in eqn.outvars):
+        if not any(v in live for v in eqn.outvars) and not _stays(eqn):
             continue
         if eqn.primitive.name in _LOOPS:
             eqn = _loop(eqn, live)
@@ -61,6 +61,11 @@ def _live(jaxpr: Any, wanted: Sequence[bool]) -> tuple[list[Any], set[Any]]:
         live.update(v for v in eqn.invars if not isinstance(v, Literal))
         eqns.append(eqn)
     return eqns[::-1], live
+
+
+def _stays(eqn: Any) -> bool:
+    """Whether an equation matters though nobody reads its results: the marks between stages do."""
+    return bool(eqn.effects) or eqn.primitive.name == "tile_stage"
 
 
 def _loop(eqn: Any, live: set[Any]) -> Any:

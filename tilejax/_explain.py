@@ -1,0 +1,52 @@
+"""`explain`: what the compiler decides about a kernel, in words."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from ._jit import as_kernel
+from .backends.decisions import Explanation, MemoryDecision
+from .backends.placement import memories_of, size_of
+from .backends.registry import _TARGETS, Options, choose
+from .backends.xla import explain as xla
+
+
+def explain(
+    kernel: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    backend: str = "auto",
+    compiler_params: dict[str, Any] | None = None,
+) -> Callable[..., Explanation]:
+    """`explain(kernel)(*args)` says what the compiler decides about the kernel at these arguments, without
+    running it: print it, or look at its parts.
+
+    It takes what `jit` takes. Arguments may be `jax.ShapeDtypeStruct`s. The `pipelines` say whether their
+    steps overlap and how, or why not; the `memories` where each lives; the `mmas` which class of instructions
+    each takes; the `stores` what was proved of their places. Raises `UnsupportedError` as compiling would.
+    """
+    this = as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
+
+    @functools.wraps(this.fn)
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        return _explanation(this.trace(args, kwargs).program, this.name, this.options, jax.default_backend())
+
+    return explained
+
+
+def _explanation(program: Any, name: str, options: Options, device: str) -> Explanation:
+    """What is decided about a program that runs on a device, named as JAX names its backends."""
+    backend = choose(program, options, name, ("cuda" if device == "gpu" else device,))
+    pipelines, mmas, stores = xla.decisions(program, options["temporary_bytes"])
+    memories = tuple(
+        MemoryDecision(m.params["name"], m.params["loc"], resource, size_of(m), xla.MEMORY)
+        for m, resource in memories_of(program, _TARGETS[backend], name)
+    )
+    return Explanation(name, backend, device, tuple(pipelines), memories, tuple(mmas), tuple(stores))
