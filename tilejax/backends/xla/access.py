@@ -19,8 +19,8 @@ from jax import lax
 
 from ...ir.types import Bounds
 from ...transforms.affine import INT32, Affine, wrap
-from .stack import MAX_TAPS, Tap, Window, positions, read_taps, strided_atoms
 from .value import Atom, Entry, Group, Plan, Val, dense, is_trimmable, regroup, split_entries, to_dense, unify
+from .window import Tap, Window, strided_atoms
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ def load(
     if indexed:
         taps = _taps(plan, starts, shape, indexed)
         if taps is not None:
-            return _read_window(array, kinds, taps, shape, fill, view.dtype, _is_zero(fallback))
+            dims = tuple(taps[d] if span is None else span.group for d, span in enumerate(kinds))
+            fill = np.zeros((), view.dtype)[()] if _is_zero(fallback) else fill
+            return Val(shape, view.dtype, window=Window(array, dims, fill))
         return _read_indexed(plan, array, kinds, indexed, starts, shape, fill, view.dtype)
     keep = [(d, s.group) for d, s in enumerate(kinds) if s is not None and s.group]
     array = lax.reshape(array, [array.shape[d] for d, _ in keep]) if len(keep) < array.ndim else array
@@ -204,7 +206,7 @@ def _read_indexed(plan, array, kinds, indexed, starts, shape, fill, dtype) -> Va
 
 
 def _taps(plan: Plan, starts: list[Val], shape: tuple[int, ...], indexed: list[int]) -> dict[int, Tap] | None:
-    """The indexed dimensions as windows of a few taps, if all are."""
+    """The indexed dimensions as windows, if all are."""
     taps: dict[int, Tap] = {}
     used: list[Atom] = [a for i, s in enumerate(starts) if i not in indexed for a in s.atoms()]
     for d in indexed:
@@ -215,24 +217,7 @@ def _taps(plan: Plan, starts: list[Val], shape: tuple[int, ...], indexed: list[i
         atoms, stride = strided
         used.extend(atoms)
         taps[d] = Tap(d, shape[d], atoms, plan.length(atoms, shape), form.const, stride)
-    return taps if math.prod(t.count for t in taps.values()) <= MAX_TAPS else None
-
-
-def _read_window(array, kinds, taps, shape, fill, dtype, zero: bool) -> Val:
-    """The tile as a stack of slices, a part for each place in the window."""
-    read = read_taps(array, taps, fill)
-    groups = [taps[d].group if span is None else span.group for d, span in enumerate(kinds)]
-    kept = [d for d, g in enumerate(groups) if g]
-    stack = tuple(d for d in taps if shape[d] != 1)
-    parts = []
-    for place in positions(stack, shape):
-        part = read(place)
-        part = lax.reshape(part, [part.shape[d] for d in kept]) if len(kept) < part.ndim else part
-        parts.append(Val(shape, dtype, part, tuple(groups[d] for d in kept)))
-    if not stack:
-        return parts[0]
-    dims = tuple(taps.get(d, g) for d, g in enumerate(groups))
-    return Val(shape, dtype, stack=stack, parts=tuple(parts), window=Window(array, dims) if zero else None)
+    return taps
 
 
 def _is_static_zero(fill: Any) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 from jax import lax
 
 from .rename import rename
-from .stack import Tap
 from .value import Group, Plan, Val, regroup
 
 
@@ -25,6 +24,8 @@ def convolve(
     """
     if (
         a.window is None
+        or not a.window.is_zero_outside
+        or any(t.dim is None for t in a.window.taps.values())
         or b.stack
         or b.atoms()
         or not jnp.issubdtype(a.dtype, np.floating)
@@ -32,7 +33,7 @@ def convolve(
     ):
         return None
     window = a.window.renamed(dict(enumerate(a_labels)))
-    taps = {i: d for i, d in enumerate(window.dims) if isinstance(d, Tap)}
+    taps = window.taps
     summed = {x for x in a_labels if x in b_labels and x not in acc_labels}
     extents = {**dict(zip(a_labels, a.shape, strict=True)), **dict(zip(b_labels, b.shape, strict=True))}
     rest = {i: d for i, d in enumerate(window.dims) if i not in taps and d}
@@ -55,8 +56,7 @@ def convolve(
     source, spec, groups = _source(window.array, rest, batch, channels, list(taps))
     padding = []
     for i, tap in taps.items():
-        last = tap.start + (tap.length - 1) * tap.stride + (tap.count - 1) * tap.dilation
-        padding.append((-tap.start, last + 1 - window.array.shape[i]))
+        padding.append((-tap.start, tap.last + 1 - window.array.shape[i]))
     wide = np.float32 if jnp.finfo(acc_dtype).bits < 32 else acc_dtype
     if precision is None and a.dtype == np.float32:
         precision = lax.Precision.HIGHEST

@@ -169,10 +169,8 @@ def reshape(plan: Plan, val: Val, *, new_sizes, **_: Any) -> Val:
         return rename(val, new, dict(zip(old_kept, new_kept, strict=True)))
     if not val.entries():
         return replace(val, shape=new)
-    if val.stack and set(val.stack) == set(old_kept) and sorted(val.stack) == list(val.stack):
-        # All that is reshaped is unrolled: the parts stay, in the same order.
-        parts = tuple(replace(p, shape=new) for p in val.parts)
-        return replace(val, shape=new, stack=tuple(new_kept), parts=parts, window=None)
+    if val.stack and (parts := _reshape_stack(val, new, old_kept, new_kept)) is not None:
+        return parts
     val = split_entries(plan, unstack(plan, val), old_kept)
     atoms = [g for g in val.groups if not isinstance(g[0], int)]
     array = regroup(plan, val, (*atoms, *((i,) for i in old_kept)))
@@ -182,6 +180,21 @@ def reshape(plan: Plan, val: Val, *, new_sizes, **_: Any) -> Val:
     else:
         array = lax.reshape(array, [*sizes, *(new[i] for i in new_kept)])
     return Val(new, val.dtype, array, (*atoms, *((i,) for i in new_kept)))
+
+
+def _reshape_stack(val: Val, new: tuple[int, ...], old_kept: list[int], new_kept: list[int]) -> Val | None:
+    """A reshape of just the unrolled dimensions, neighbours: the parts stay, in the same order."""
+    first = old_kept.index(val.stack[0])
+    after = len(old_kept) - first - len(val.stack)
+    places = dict(zip(old_kept[:first], new_kept, strict=False))
+    places.update(zip(old_kept[first + len(val.stack) :], new_kept[len(new_kept) - after :], strict=True))
+    if list(val.stack) != old_kept[first : first + len(val.stack)] or len(new_kept) < first + after:
+        return None
+    if any(val.shape[d] != new[to] for d, to in places.items()):
+        return None
+    stack = tuple(new_kept[first : len(new_kept) - after])
+    parts = tuple(rename(p, new, places) for p in val.parts)
+    return replace(val, shape=new, stack=stack, parts=parts, window=None)
 
 
 def generic(

@@ -67,6 +67,10 @@ class _Evaluator:
         return constant(var.val, aval.dtype, tuple(aval.shape))
 
     def equation(self, eqn: Any, env: dict[Any, Val]) -> None:
+        if eqn.primitive.name not in _TAKES_WINDOWS:
+            for var in eqn.invars:
+                if not isinstance(var, Literal):
+                    env[var] = stack.opened(self.plan, env[var])  # once, for all that read it
         out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
         env.update(zip(eqn.outvars, out, strict=True))
 
@@ -76,7 +80,7 @@ class _Evaluator:
         if name in elementwise.ELEMENTWISE:
             aval: Any = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
-        if name in ("jit", "pjit", "custom_jvp_call", "closed_call"):
+        if name in _CALLS:
             return self.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], vals)
         if name not in _TAKES_STACKS:
             vals = [stack.unstack(plan, v) for v in vals]
@@ -329,6 +333,11 @@ _TILE_RULES: dict[str, Any] = {
 }
 
 _TAKES_STACKS = frozenset({*_SHAPE_RULES, "tile_mma", "tile_reduce", "tile_gather", "tile_sort", "copy"})
+
+_CALLS = frozenset({"jit", "pjit", "custom_jvp_call", "closed_call"})
+_TAKES_WINDOWS = frozenset(
+    {"broadcast_in_dim", "transpose", "squeeze", "tile_mma", "tile_gather", "copy", *_CALLS}
+)
 
 _NEST_RULES: dict[str, Any] = {
     "tile_load": _load,

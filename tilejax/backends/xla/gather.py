@@ -13,8 +13,9 @@ from jax import lax
 from ...transforms.affine import Affine
 from .access import slice_dim, to_scalar
 from .rename import rename
-from .stack import positions, unstack
+from .stack import opened, positions, unstack
 from .value import Group, Plan, Val, regroup, split_entries
+from .window import as_window, picked
 
 
 def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_dims, **_: Any) -> Val:
@@ -35,13 +36,42 @@ def gather(plan: Plan, tile: Val, *coords_and_fallback: Val, shape, dims, coord_
             if not fallback.entries()
             else replace(fallback, shape=shape)
         )
+    where = _matched(where, tile.shape, shape)
     strides = _strides(where, shape)
+    indexed = [d for d, w in enumerate(where) if not isinstance(w, int)]
+    if (tile.window is not None and not tile.stack) or (strides is None and tile.array is not None):
+        inside = as_window(plan, tile, indexed) if all(_is_index(where[d]) for d in indexed) else None
+        inside = inside and picked(plan, inside, where, shape)
+        if inside is not None:
+            return Val(shape, tile.dtype, window=inside)
+    tile = opened(plan, tile)
     if tile.stack and strides is not None and set(strides) <= set(tile.stack) and not fallback.entries():
         return _picked(plan, tile, where, strides, shape, to_scalar(fallback))
     tile = unstack(plan, tile)
     if strides is not None and fallback.array is None:
         return _sliced(plan, tile, where, strides, shape, to_scalar(fallback))
     return _gathered(plan, tile, where, shape, fallback)
+
+
+def _matched(where: list[Val | int], given: tuple[int, ...], shape: tuple[int, ...]) -> list[Val | int]:
+    """`where`, with the result's dimension in place of a coordinate that is just its index."""
+    used = [w for w in where if isinstance(w, int)]
+    out: list[Val | int] = []
+    for w, extent in zip(where, given, strict=True):
+        form = w.affine if isinstance(w, Val) and _is_index(w) else None
+        if form is not None and form.const == 0 and list(form.coefs.values()) == [1]:
+            (entry,) = form.coefs
+            if shape[entry] == extent and entry not in used:
+                used.append(entry)
+                w = entry
+        out.append(w)
+    return out
+
+
+def _is_index(where: Val | int) -> bool:
+    """Whether a coordinate is an affine form of the result's dimensions."""
+    form = where.affine if isinstance(where, Val) else None
+    return form is not None and form.base is None and all(isinstance(e, int) for e in form.coefs)
 
 
 def _strides(where: list[Val | int], shape: tuple[int, ...]) -> dict[int, tuple[int, int, int | None]] | None:
@@ -82,10 +112,7 @@ def _picked(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill:
             parts.append(rename(tile.parts[at], shape, rest))
         else:
             parts.append(Val(shape, tile.dtype, jnp.asarray(fill, tile.dtype)))
-    if not stack:
-        return parts[0]
-    window = tile.window and tile.window.strided(strides, places, shape)
-    return Val(shape, tile.dtype, stack=stack, parts=tuple(parts), window=window)
+    return Val(shape, tile.dtype, stack=stack, parts=tuple(parts)) if stack else parts[0]
 
 
 def _sliced(plan: Plan, tile: Val, where, strides, shape: tuple[int, ...], fill: Any) -> Val:

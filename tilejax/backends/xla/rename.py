@@ -23,12 +23,11 @@ def rename(val: Val, shape: tuple[int, ...], places: dict[int, int]) -> Val:
         return replace(
             val, shape=shape, onehot=val.onehot.renamed(places, lambda v: rename(v, shape, places))
         )
-    if val.stack:
+    if val.window is not None or val.stack:
         parts = tuple(rename(p, shape, places) for p in val.parts)
         window = None if val.window is None else val.window.renamed(places)
-        return replace(
-            val, shape=shape, stack=tuple(places[d] for d in val.stack), parts=parts, window=window
-        )
+        stack = tuple(places[d] for d in val.stack)
+        return replace(val, shape=shape, stack=stack, parts=parts, window=window)
     return replace(
         val,
         shape=shape,

@@ -10,17 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import jax.numpy as jnp
 from jax import lax
 
 from . import onehot
-from .value import Atom, Group, Plan, Val, regroup, split_entries, unify
-
-MAX_TAPS = 64
-"""More parts than this are better one array."""
+from .value import Plan, Val, regroup, split_entries, unify
+from .window import MAX_TAPS, Tap, padded, taken
 
 
 def positions(stack: Sequence[int], shape: tuple[int, ...]) -> Iterator[dict[int, int]]:
@@ -67,6 +64,7 @@ def unstack(plan: Plan, val: Val) -> Val:
     """The value as one array."""
     if val.onehot is not None:
         return onehot.materialise(plan, val)
+    val = opened(plan, val)
     if not val.stack:
         return val
     groups = unify(val.parts)
@@ -76,98 +74,26 @@ def unstack(plan: Plan, val: Val) -> Val:
     return Val(val.shape, val.dtype, stacked, (*lead, *groups))
 
 
-@dataclass(frozen=True)
-class Tap:
-    """A view dimension that is read through a window: tile dimension `dim` of `count` taps at `start +
-    stride * index`."""
-
-    dim: int
-    count: int
-    group: Group
-    length: int
-    start: int
-    stride: int
-    dilation: int = 1
-
-
-@dataclass(frozen=True)
-class Window:
-    """Where a stack came from: the view's array, and what each of its dimensions is: a group of entries, or
-    a `Tap`."""
-
-    array: Any
-    dims: tuple[Group | Tap, ...]
-
-    def renamed(self, places: dict[int, int]) -> Window:
-        """With tile dimension `i` become `places[i]`."""
-
-        def group(g: Group) -> Group:
-            return tuple(places[e] if isinstance(e, int) else e for e in g)
-
-        return Window(
-            self.array,
-            tuple(
-                replace(d, dim=places.get(d.dim, d.dim), group=group(d.group))
-                if isinstance(d, Tap)
-                else group(d)
-                for d in self.dims
-            ),
-        )
-
-    def strided(
-        self, strides: dict[int, tuple[int, int, int | None]], places: dict[int, int], shape: tuple[int, ...]
-    ) -> Window | None:
-        """The window of a gather `(start, stride, result dimension)` along some taps; None if it is not
-        one."""
-        dims: list[Group | Tap] = []
-        for d in self.dims:
-            if isinstance(d, Tap) and d.dim in strides:
-                start, stride, target = strides[d.dim]
-                last = start + stride * (shape[target] - 1) if target is not None else -1
-                if target is None or start < 0 or last >= d.count or d.dilation != 1:
-                    return None
-                d = replace(d, dim=target, count=shape[target], start=d.start + start, dilation=stride)
-            elif isinstance(d, Tap):
-                d = replace(d, dim=places[d.dim])
-            else:
-                d = tuple(places[e] if isinstance(e, int) else e for e in d)
-            dims.append(d)
-        return Window(self.array, tuple(dims))
-
-
-def read_taps(array: Any, taps: dict[int, Tap], fill: Any) -> Callable[[dict[int, int]], Any]:
-    """A function from the index of each tap's tile dimension to a strided slice of the view, padded once
-    for all."""
-    config = [(0, 0, 0)] * array.ndim
-    for dim, tap in taps.items():
-        last = tap.start + (tap.length - 1) * tap.stride + tap.count - 1
-        config[dim] = (max(-tap.start, 0), max(last + 1 - array.shape[dim], 0), 0)
-    if any(low or high for low, high, _ in config):
-        # Without the barrier XLA recomputes the padding in every tap.
-        array = lax.optimization_barrier(lax.pad(array, jnp.asarray(fill, array.dtype), config))
-
-    def read(place: dict[int, int]) -> Any:
+def opened(plan: Plan, val: Val) -> Val:
+    """The value of a window: a stack of strided slices, a part for each place in it, if they are few."""
+    window = val.window
+    if window is None or val.stack:
+        return val
+    taps = window.taps
+    if math.prod(t.count for t in taps.values()) > MAX_TAPS:
+        return taken(window, val.shape)
+    array, zero = padded(window)
+    groups = [d.group if isinstance(d, Tap) else d for d in window.dims]
+    kept = [i for i, g in enumerate(groups) if g]
+    stack = tuple(t.dim for t in taps.values() if t.dim is not None and t.count != 1)
+    parts = []
+    for place in positions(stack, val.shape):
         starts, limits, strides = [0] * array.ndim, list(array.shape), [1] * array.ndim
-        for dim, tap in taps.items():
-            starts[dim] = tap.start + config[dim][0] + place.get(tap.dim, 0)
-            limits[dim] = starts[dim] + (tap.length - 1) * tap.stride + 1
-            strides[dim] = tap.stride
-        return lax.slice(array, starts, limits, strides)
-
-    return read
-
-
-def strided_atoms(coefs: dict[Any, int]) -> tuple[tuple[Atom, ...], int] | None:
-    """The atoms of a start, outermost first, and its stride, if it is that stride times the index of one
-    merged axis."""
-    atoms = sorted(coefs, key=lambda a: -coefs[a])
-    if not atoms or not all(isinstance(a, Atom) for a in atoms):
-        return None
-    step = stride = coefs[atoms[-1]]
-    if stride < 1:
-        return None
-    for atom in reversed(atoms):
-        if coefs[atom] != step:
-            return None
-        step *= atom.extent
-    return tuple(atoms), stride
+        for i, tap in taps.items():
+            starts[i] = zero[i] + tap.start + place.get(tap.dim, 0) * tap.dilation
+            limits[i] = starts[i] + (tap.length - 1) * tap.stride + 1
+            strides[i] = tap.stride
+        part = lax.slice(array, starts, limits, strides)
+        part = lax.reshape(part, [part.shape[i] for i in kept]) if len(kept) < part.ndim else part
+        parts.append(Val(val.shape, val.dtype, part, tuple(groups[i] for i in kept)))
+    return replace(val, stack=stack, parts=tuple(parts)) if stack else parts[0]

@@ -52,7 +52,7 @@ class Val:
     """Tile dimensions that are unrolled: the value is `parts`, one for each place along them, row-major."""
     parts: tuple[Val, ...] = ()
     window: Any = None
-    """For a stack that was loaded: where from (`stack.Window`)."""
+    """Where in a view the elements are (`window.Window`), if they have not been read, or read as a stack."""
     onehot: Any = None
     """For a comparison of data with an index, and what is made of one: its parts (`onehot.OneHot`)."""
 
@@ -63,6 +63,8 @@ class Val:
             return self.onehot.entries()
         if self.stack:
             return list(dict.fromkeys([*self.stack, *(e for p in self.parts for e in p.entries())]))
+        if self.window is not None:
+            return self.window.entries()
         return [e for g in self.groups for e in g]
 
     def atoms(self) -> list[Atom]:
