@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.core import ShapedArray
 from jax.extend import core as jex
+from jax.extend.mlir import ir
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -71,17 +72,29 @@ def same_varying(operands: Sequence[Any]) -> list[Any]:
     ]
 
 
-def lower_plain(fn: Callable) -> Callable:
+def frames(eqn: Any) -> list[tuple[str, int, str]]:
+    """Where an equation was traced: file, line and function of each frame, the innermost first."""
+    traceback = eqn.source_info.traceback
+    return [(f.file_name, f.line_num, f.function_name) for f in traceback.frames] if traceback else []
+
+
+def lower_plain(fn: Callable, check: Callable[..., None]) -> Callable:
     """A lowering rule from `fn(platforms, *operands, **params)`, traced as outside of shard_map: inside, a
-    value's varying axes don't concern it."""
+    value's varying axes don't concern it. `check(platforms, operations, module, **params)` sees what it
+    made."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         platforms = tuple(ctx.platforms or ctx.module_context.platforms)
         rule = mlir.lower_fun(functools.partial(fn, platforms), multiple_results=True)
+        here: Any = ir.InsertionPoint.current
+        block = here.block
+        before = len(block.operations)
         plain = [[ShapedArray(a.shape, a.dtype) for a in avals] for avals in (ctx.avals_in, ctx.avals_out)]
         with warnings.catch_warnings():
             # From 0.11 Pallas announces the end of its Triton path at every lowering.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*Triton")
-            return rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
+            out = rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
+        check(platforms, list(block.operations)[before:], ctx.module_context.module, **params)
+        return out
 
     return lower

@@ -6,7 +6,7 @@ import dis
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
 from types import CodeType
@@ -60,13 +60,19 @@ def user_location(error: BaseException | None = None) -> Loc | None:
     """The innermost frame that is neither ours nor JAX's, of this call or of where `error` was raised; a
     documented kernel's line counts as a user's.
     """
+    frames = _stack() if error is None else _raised_at(error)
+    return location_of((code.co_filename, line, code.co_name) for code, line in frames)
+
+
+def location_of(frames: Iterable[tuple[str, int, str]]) -> Loc | None:
+    """The first of `frames`, each a file, a line and a function, that is neither ours nor JAX's."""
     inner = None
-    for code, line in _stack() if error is None else _raised_at(error):
-        place = code.co_filename, line, code.co_name
-        if code.co_filename.startswith(_KERNELS):
-            inner = inner or place
-        elif not code.co_filename.startswith(_INTERNAL):
-            return Loc(*inner, caller=Loc(*place)) if inner else Loc(*place)
+    for file, line, function in frames:
+        if file.startswith(_KERNELS):
+            inner = inner or (file, line, function)
+        elif not file.startswith(_INTERNAL):
+            place = Loc(file, line, function)
+            return Loc(*inner, caller=place) if inner else place
     return Loc(*inner) if inner else None
 
 

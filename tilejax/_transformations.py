@@ -20,7 +20,7 @@ from jax.interpreters import ad, batching, mlir
 
 from . import _compat
 from ._errors import UnsupportedError
-from .backends.lowering import compiled, implement
+from .backends.lowering import check_lowered, compiled, implement, run_arrays
 from .backends.registry import choose
 from .ir.program import derivative_p, kernel_p, run_derivative, run_kernel
 from .transforms.batching import batch
@@ -30,8 +30,9 @@ def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **pa
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
     if not isinstance(size, int):  # symbolic, under jax.export: a grid has numbers, but the `lax` need not
-        if choose(program, params["options"], params["name"], ()) != "xla":
+        if params["options"].backend not in ("auto", "xla"):
             raise UnsupportedError(f"kernel {params['name']}: a symbolic batch size needs backend xla")
+        choose(program, params["options"], params["name"], ())  # has it a place for the program's memories?
         closed = compiled(program, params["options"], differentiable=True)
         return _run(_mapped(closed, flags, size), moved), [0] * len(closed.jaxpr.outvars)
     mapped = None if gradient is None else gradient.batched(flags, size)
@@ -56,42 +57,46 @@ def _kernel_jvp(primals: Any, tangents: Any, *, gradient: Any, **params: Any) ->
     operands = [*primals, *kept, *(tangents[i] for i in active)]
     linear = tuple(range(len(operands) - len(active), len(operands)))
     backward = None if gradient is None else gradient.backward(saved, len(out), active, smooth)
-    moved = run_derivative(operands, closed=closed, linear=linear, backward=backward)
+    moved = run_derivative(
+        operands, closed=closed, linear=linear, backward=backward, options=params["options"]
+    )
     return out, _place(zeros, smooth, moved)
 
 
 def _derivative_jvp(
-    primals: Any, tangents: Any, *, closed: Any, linear: tuple[int, ...], backward: Any
+    primals: Any, tangents: Any, *, closed: Any, linear: tuple[int, ...], backward: Any, options: Any
 ) -> Any:
-    out = run_derivative(primals, closed=closed, linear=linear, backward=backward)
+    out = run_derivative(primals, closed=closed, linear=linear, backward=backward, options=options)
     active = tuple(i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero))
     smooth = tuple(i for i, x in enumerate(out) if jnp.issubdtype(x.dtype, np.floating))
     zeros = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
     if set(active) <= set(linear):  # a linear function is its own derivative
         moved = [ad.instantiate_zeros(tangents[i]) if i in linear else x for i, x in enumerate(primals)]
-        return out, run_derivative(moved, closed=closed, linear=linear, backward=backward)
+        return out, run_derivative(moved, closed=closed, linear=linear, backward=backward, options=options)
     operands = [*primals, *(tangents[i] for i in active)]
     moved = run_derivative(
         operands,
         closed=_pushforward(closed, (), active, smooth),
         linear=tuple(range(len(primals), len(operands))),
+        options=options,
     )
     return out, _place(zeros, smooth, moved)
 
 
 def _derivative_batch(
-    operands: Any, dims: Any, *, closed: Any, linear: tuple[int, ...], backward: Any
+    operands: Any, dims: Any, *, closed: Any, linear: tuple[int, ...], backward: Any, options: Any
 ) -> Any:
     moved, size = _batch_first(operands, dims)
     flags = tuple(d is not None for d in dims)
     mapped = None if backward is None else backward.batched(flags, size)
-    return run_derivative(moved, closed=_mapped(closed, flags, size), linear=linear, backward=mapped), [
-        0
-    ] * len(closed.jaxpr.outvars)
+    out = run_derivative(
+        moved, closed=_mapped(closed, flags, size), linear=linear, backward=mapped, options=options
+    )
+    return out, [0] * len(out)
 
 
 def _derivative_transpose(
-    cotangents: Any, *operands: Any, closed: Any, linear: tuple[int, ...], backward: Any
+    cotangents: Any, *operands: Any, closed: Any, linear: tuple[int, ...], backward: Any, options: Any
 ) -> Any:
     unknown = tuple(i for i, x in enumerate(operands) if ad.is_undefined_primal(x))
     known = [x for i, x in enumerate(operands) if i not in unknown]
@@ -101,7 +106,10 @@ def _derivative_transpose(
     if any(ct is None for ct in moved):  # no rule, or not for all that is asked for
         back = [*known, *map(ad.instantiate_zeros, cotangents)]
         moved = run_derivative(
-            back, closed=_pullback(closed, unknown), linear=tuple(range(len(known), len(back)))
+            back,
+            closed=_pullback(closed, unknown),
+            linear=tuple(range(len(known), len(back))),
+            options=options,
         )
     result: list[Any] = [None] * len(operands)
     for i, ct in zip(unknown, moved, strict=True):
@@ -195,14 +203,21 @@ def _mapped_once(closed: Any, flags: tuple[bool, ...], size: Any) -> Any:
     return jax.make_jaxpr(fn)(*inputs)
 
 
+_WHAT = "the derivative of a kernel"
+
+
 def _evaluate_derivative(
-    _: tuple[str, ...], *operands: Any, closed: Any, linear: Any, backward: Any
+    platforms: tuple[str, ...], *operands: Any, closed: Any, options: Any, **_: Any
 ) -> list[Any]:
-    return _run(closed, operands)
+    return run_arrays(platforms, closed, operands, _WHAT, options)
+
+
+def _check_derivative(platforms: Any, operations: Any, module: Any, *, options: Any, **_: Any) -> None:
+    check_lowered(platforms, operations, module, _WHAT, options)
 
 
 implement(derivative_p)
-mlir.register_lowering(derivative_p, _compat.lower_plain(_evaluate_derivative))
+mlir.register_lowering(derivative_p, _compat.lower_plain(_evaluate_derivative, _check_derivative))
 batching.primitive_batchers[kernel_p] = _kernel_batch
 batching.primitive_batchers[derivative_p] = _derivative_batch
 ad.primitive_jvps[kernel_p] = _kernel_jvp

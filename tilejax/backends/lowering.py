@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,10 @@ from jax.interpreters import mlir
 
 from .. import _compat
 from ..ir.program import kernel_p
-from .registry import Options, choose
+from .metal import gate
+from .metal.profiles import Profile, profile_of
+from .metal.rewrite import Rewriter
+from .registry import Options, choose, choose_for_platforms
 from .triton import lower as triton
 from .xla.evaluate import compile_program
 
@@ -27,10 +31,44 @@ def compiled(program: Any, options: Options, differentiable: bool = False) -> An
 def _evaluate(
     platforms: tuple[str, ...], *operands: Any, program: Any, name: str, options: Options, gradient: Any
 ) -> list[Any]:
-    if choose(program, options, name, platforms) == "triton":
+    backend = choose(program, options, name, platforms)
+    if backend == "triton":
         return triton.run(program, operands, num_warps=options["num_warps"], num_stages=options["num_stages"])
-    closed = compiled(program, options)
+    what = f"kernel {name}"
+    profile = _whitelist(options, what, platforms)
+    if profile is not None:
+        gate.check_program(program, profile, name)
+    return run_arrays(platforms, compiled(program, options), operands, what, options)
+
+
+def _whitelist(options: Options, what: str, platforms: tuple[str, ...]) -> Profile | None:
+    """What the plugins of these platforms take, where `what` runs through one of Metal."""
+    if choose_for_platforms(options, what, platforms) != "metal":
+        return None
+    return profile_of(options["profile"], platforms, what)
+
+
+def run_arrays(
+    platforms: tuple[str, ...], closed: Any, operands: Sequence[Any], what: str, options: Options
+) -> list[Any]:
+    """`closed`, `lax` on whole arrays, as `platforms` take it."""
+    profile = _whitelist(options, what, platforms)
+    if profile is not None:
+        return Rewriter(profile, what).run(closed, operands)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
+
+
+def check_lowered(
+    platforms: tuple[str, ...], operations: Sequence[Any], module: Any, what: str, options: Options
+) -> None:
+    """Checks what a kernel or a derivative was lowered to, where the backend has a whitelist."""
+    profile = _whitelist(options, what, platforms)
+    if profile is not None:
+        gate.check_operations(operations, module, profile, what)
+
+
+def _check(platforms: Any, operations: Any, module: Any, *, name: str, options: Options, **_: Any) -> None:
+    check_lowered(platforms, operations, module, f"kernel {name}", options)
 
 
 def implement(primitive: Any) -> None:
@@ -62,4 +100,4 @@ def implement(primitive: Any) -> None:
 
 
 implement(kernel_p)
-mlir.register_lowering(kernel_p, _compat.lower_plain(_evaluate))
+mlir.register_lowering(kernel_p, _compat.lower_plain(_evaluate, _check))

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._errors import TileTypeError, UnsupportedError
-from .placement import XLA, check_placement, nvidia
+from .metal.profiles import PLATFORMS, PROFILES, profile_of
+from .placement import METAL, XLA, check_placement, nvidia
 
 BACKENDS = ("auto", "xla", "triton", "mosaic", "metal")
 DEFAULTS: dict[str, Any] = {"num_warps": None, "num_stages": None, "temporary_bytes": 2**25, "profile": None}
-PROFILES = ("jax-metal", "mlx")
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,32 @@ def _check_param(key: str, value: Any) -> None:
 def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> str:
     """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
     no place for its programs or their memories."""
-    backend = "xla" if options.backend == "auto" else options.backend
-    if backend in ("mosaic", "metal"):
-        raise UnsupportedError(
-            f'kernel {name}: backend "{backend}" is not built yet; use "xla", "triton" or "auto"'
-        )
-    if backend == "triton" and not set(platforms) <= {"cuda", "rocm"}:
-        raise UnsupportedError(
-            f'kernel {name}: backend "triton" needs an NVIDIA GPU, but the kernel is compiled for '
-            f'{", ".join(platforms)}; use "xla" or "auto" there'
-        )
+    backend = choose_for_platforms(options, f"kernel {name}", platforms)
     check_placement(program, _TARGETS[backend], name)
     return backend
 
 
-_TARGETS = {"xla": XLA, "triton": nvidia("triton")}
+def choose_for_platforms(options: Options, what: str, platforms: tuple[str, ...]) -> str:
+    """The backend that runs `what`, a kernel or its derivative, on `platforms`."""
+    metal = profile_of(options["profile"], platforms, what) is not None
+    if options.backend == "auto":
+        return "metal" if metal else "xla"
+    backend = options.backend
+    if backend == "mosaic":
+        raise UnsupportedError(f'{what}: backend "mosaic" is not built yet; use "xla", "triton" or "auto"')
+    if backend == "metal" and not metal:
+        raise UnsupportedError(
+            f'{what}: backend "metal" needs a device of platform {", ".join(PLATFORMS)}, but it is compiled '
+            f"for {', '.join(platforms)}, and nothing runs on another device in silence: install a Metal "
+            'plugin of JAX, use backend "auto", or lower without a device, '
+            '.lower(lowering_platforms=("METAL",)) or jax.export.export(fn, platforms=["METAL"])'
+        )
+    if backend == "triton" and not set(platforms) <= {"cuda", "rocm"}:
+        raise UnsupportedError(
+            f'{what}: backend "triton" needs an NVIDIA GPU, but the kernel is compiled for '
+            f'{", ".join(platforms)}; use "xla" or "auto" there'
+        )
+    return backend
+
+
+_TARGETS = {"xla": XLA, "triton": nvidia("triton"), "metal": METAL}

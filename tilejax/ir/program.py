@@ -22,7 +22,7 @@ def _kernel(*operands, program, name, options, gradient):
 
 
 @derivative_p.def_abstract_eval
-def _derivative(*operands, closed, linear, backward):
+def _derivative(*operands, closed, linear, backward, options):
     return [_compat.result_aval(v.aval.shape, v.aval.dtype, operands) for v in closed.jaxpr.outvars]
 
 
@@ -32,10 +32,13 @@ def run_kernel(operands: Any, **params: Any) -> list[Any]:
     return kernel_p.bind(*_compat.same_varying([_whole(x) for x in operands]), **params)
 
 
-def run_derivative(operands: Any, *, closed: Any, linear: tuple[int, ...], backward: Any = None) -> list[Any]:
+def run_derivative(
+    operands: Any, *, closed: Any, linear: tuple[int, ...], options: Any, backward: Any = None
+) -> list[Any]:
     """Binds `closed`, a jaxpr on whole arrays, linear in the operands at `linear`; `backward` transposes
-    it, if it does not do so itself."""
-    return derivative_p.bind(*_compat.same_varying(operands), closed=closed, linear=linear, backward=backward)
+    it, if it does not do so itself; `options` are those of the kernel."""
+    params = {"closed": closed, "linear": linear, "backward": backward, "options": options}
+    return derivative_p.bind(*_compat.same_varying(operands), **params)
 
 
 def _whole(x: Any) -> Any:
