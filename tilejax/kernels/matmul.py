@@ -38,9 +38,10 @@ def gemm(
         out, (a.shape[0], b.shape[1]), out_dtype or (acc_dtype if a.dtype.itemsize == 1 else a.dtype)
     )
 
-    block_m = block_size("block_m", block_m, 128, a.shape[0])
-    block_n = block_size("block_n", block_n, 128, b.shape[1])
-    block_k = block_size("block_k", block_k, 128 // a.dtype.itemsize if on_gpu() else 512, a.shape[1])
+    rows, columns, depth = _blocks(a, b)
+    block_m = block_size("block_m", block_m, rows, a.shape[0])
+    block_n = block_size("block_n", block_n, columns, b.shape[1])
+    block_k = block_size("block_k", block_k, depth, a.shape[1])
     gm = tj.axis("block_m", tj.cdiv(a.shape[0], block_m))
     gn = tj.axis("block_n", tj.cdiv(b.shape[1], block_n))
     kt = tj.axis("k_tiles", tj.cdiv(a.shape[1], block_k))
@@ -62,3 +63,15 @@ def gemm(
         C(tj.coord(m0, n0), tj.shape(m, n)).store(acc.astype(C.dtype))
 
     return C
+
+
+def _blocks(a: tj.TensorView, b: tj.TensorView) -> tuple[int, int, int]:
+    """The default sizes of M, N and K: on a GPU the largest of which there are enough to go round."""
+    if not on_gpu():
+        return 128, 128, 512
+    if a.dtype.itemsize >= 4:
+        return 64, 128, 32
+    for rows, columns in ((128, 256), (128, 128)):
+        if tj.cdiv(a.shape[0], rows) * tj.cdiv(b.shape[1], columns) >= 128:
+            return rows, columns, 128 // a.dtype.itemsize
+    return 64, 64, 128 // a.dtype.itemsize

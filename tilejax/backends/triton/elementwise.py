@@ -11,15 +11,16 @@ import numpy as np
 from jax import lax
 
 from ..._errors import UnsupportedError
+from . import instructions
 from .tiles import full, padded, padded_shape, scalar, select_sum
+from .units import Call
 
 
-def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[Any]:
+def apply(call: Call, values: list[Any]) -> list[Any]:
     """Any primitive that is not a tile operation."""
-    name, params = eqn.primitive.name, eqn.params
-    target = tuple(eqn.outvars[0].aval.shape)
+    name, params, (target,), (dtype,) = call.name, call.params, call.targets, call.dtypes
     if name in _SHAPES:
-        return [_SHAPES[name](values, shapes, target, params)]
+        return [_SHAPES[name](values, call.shapes, target, params)]
     if name not in _DIRECT and name not in _EXPANDED:
         raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
     # The scalars of a reducer or a scan's operator are whole tiles here.
@@ -27,12 +28,17 @@ def apply(eqn: Any, values: list[Any], shapes: list[tuple[int, ...]]) -> list[An
     values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]
-    dtype = eqn.outvars[0].aval.dtype
     if name in _IN_F32 and jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
         values = [v.astype(np.float32) for v in values]
     elif name in _LOGICAL and dtype == np.bool_:
         return [_LOGICAL[name](*values)]
-    return [eqn.primitive.bind(*values, **params).astype(dtype)]
+    return [call.primitive.bind(*values, **params).astype(dtype)]
+
+
+def exp_near(x: Any) -> Any:
+    """exp by the instruction for powers of two alone, off by `abs(x)` roundings."""
+    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    return instructions.exp2(wide * scalar(1 / math.log(2), wide.dtype)).astype(x.dtype)
 
 
 # Triton has these for f32 alone, or rounds them differently for shorter floats.
@@ -134,20 +140,18 @@ def _sign(x: Any, **_: Any) -> Any:
 
 def maximum(x: Any, y: Any, **_: Any) -> Any:
     """The greater one; NaN if either is, which Triton's own drops."""
-    return _extremum(lax.max, lax.bitwise_or, x, y)
+    return _extremum(lax.max, lax.bitwise_or, instructions.maximum, x, y)
 
 
 def minimum(x: Any, y: Any, **_: Any) -> Any:
     """The lesser one; NaN if either is."""
-    return _extremum(lax.min, lax.bitwise_and, x, y)
+    return _extremum(lax.min, lax.bitwise_and, instructions.minimum, x, y)
 
 
-def _extremum(op: Callable[..., Any], logical: Callable[..., Any], x: Any, y: Any) -> Any:
+def _extremum(op: Any, logical: Any, floating: Any, x: Any, y: Any) -> Any:
     if x.dtype == np.bool_:
         return logical(x, y)
-    if not jnp.issubdtype(x.dtype, np.floating):
-        return op(x, y)
-    return jnp.where(x != x, x, jnp.where(y != y, y, op(x, y)))
+    return (floating if jnp.issubdtype(x.dtype, np.floating) else op)(x, y)
 
 
 def _shift(op: Callable[..., Any], x: Any, y: Any) -> Any:
@@ -196,8 +200,7 @@ def _broadcast_in_dim(values, shapes, target, params) -> Any:
 
 def _reshape(values, shapes, target, params) -> Any:
     (value,), (shape,) = values, shapes
-    old, new = [n for n in shape if n != 1], [n for n in target if n != 1]
-    if old != new and any(n != padded(n) for n in (*old, *new)):
+    if shape != target and any(n != padded(n) for n in (*shape, *target)):
         return rearrange(value, shape, target)
     return lax.reshape(value, padded_shape(target))
 
@@ -223,6 +226,8 @@ def _transpose(values, shapes, target, params) -> Any:
 
 
 def _iota(values, shapes, target, params) -> Any:
+    if params["dimension"] is None:
+        return full(padded_shape(target), 0, params["dtype"])
     index = lax.broadcasted_iota(np.int32, padded_shape(target), params["dimension"])
     return _convert(index, new_dtype=params["dtype"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,24 +14,26 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
-from ...transforms.affine import Affine, combine
-from . import access, elementwise, tile_ops
-from .tiles import padded_shape, scalar
+from ...transforms.affine import Affine
+from . import access, elementwise, products, tile_ops
+from .cuts import Facts, called
+from .tiles import View, full, padded_shape, scalar
+from .units import Call, call, squeezed
 
 
 @dataclass
 class Kernel:
-    """Evaluates the equations of one program. Values are padded arrays, scalars or `View`s; int32 scalars
-    have affine forms beside."""
+    """Evaluates the equations of one program. Values are padded arrays, scalars or `View`s."""
 
-    extents: dict[Any, int] = field(default_factory=dict)
-    forms: dict[Any, Affine] = field(default_factory=dict)
+    products: bool = False
+    """Whether it contracts tiles: what is between two products has to be short."""
+    facts: Facts = field(default_factory=Facts)
 
-    def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None]) -> list[Any]:
+    def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None] = ()) -> list[Any]:
         """The results of a body at `values`; its views are written in place."""
         jaxpr = closed.jaxpr
         env = dict(zip(jaxpr.invars, values, strict=True))
-        self.forms.update({v: f for v, f in zip(jaxpr.invars, forms, strict=True) if f is not None})
+        self.facts.know(jaxpr.invars[: len(forms)], forms)
         for eqn in jaxpr.eqns:
             out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
             env.update(zip(eqn.outvars, out, strict=True))
@@ -42,61 +45,54 @@ class Kernel:
         aval: Any = var.aval
         return scalar(var.val, aval.dtype)
 
-    def form(self, var: Any) -> Affine | None:
-        if not isinstance(var, Literal):
-            return self.forms.get(var)
-        aval: Any = var.aval
-        return Affine(int(var.val)) if aval.dtype == np.int32 and not aval.shape else None
-
     def apply(self, eqn: Any, values: list[Any]) -> list[Any]:
-        name, params = eqn.primitive.name, eqn.params
-        shapes = [tuple(v.aval.shape) for v in eqn.invars]
+        name, facts = eqn.primitive.name, self.facts
         if name in _NESTS:
             return _NESTS[name](self, eqn, values)
-        if name in _TILES:
-            out = _TILES[name](values[0], shapes[0], **params)
-            return out if isinstance(out, list) else [out]
         if name == "tile_stage":
             return []
         if name == "tile_load":
             view, *starts, fallback = values
-            forms = [self.form(v) for v in eqn.invars[1:-1]]
-            shape, bounds = params["shape"], params["bounds"]
-            return [access.load(view, starts, forms, fallback, shape, bounds, self.extents.__getitem__)]
+            return [access.load(facts, eqn, view, starts, fallback)]
         if name == "tile_store":
             view, tile, *starts = values
-            forms = [self.form(v) for v in eqn.invars[2:]]
-            access.store(view, tile, starts, forms, shapes[1], params["bounds"], self.extents.__getitem__)
+            access.store(facts, eqn, view, tile, starts)
             return [view]
-        if name == "tile_mma":
-            a, b, acc = values
-            return [tile_ops.mma(a, b, acc, shapes, **params)]
-        if name == "tile_gather":
-            return [elementwise.gather(values, shapes, **params)]
-        if name == "tile_fold":
-            return [self._fold(values, shapes, params)]
-        if name == "tile_associative_scan":
-            return self._scan(values, shapes, params)
-        if name in ("jit", "pjit", "custom_jvp_call"):
-            body = params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]
-            out = self.run(body, values, [self.form(v) for v in eqn.invars])
-            self._keep(eqn.outvars, [self.form(v) for v in body.jaxpr.outvars])
+        if (body := called(eqn)) is not None:
+            out = self.run(body, values, [facts.form(v) for v in eqn.invars])
+            facts.know(eqn.outvars, [facts.form(v) for v in body.jaxpr.outvars])
             return out
-        if len(eqn.outvars) == 1 and eqn.outvars[0].aval.dtype == np.int32 and not eqn.outvars[0].aval.shape:
-            self._keep(
-                eqn.outvars, [combine(name, [self.form(v) for v in eqn.invars], self.extents.__getitem__)]
-            )
-        return elementwise.apply(eqn, values, shapes)
+        if name.startswith("tile_"):
+            return self._tile(call(eqn), values)
+        if facts.holds(facts.compared(eqn)):
+            return [full(padded_shape(squeezed(eqn.outvars[0].aval.shape)), True, np.bool_)]
+        facts.learn(eqn)
+        if name == "exp" and self.products:
+            return [elementwise.exp_near(*values)]
+        return elementwise.apply(call(eqn), values)
 
-    def _keep(self, variables: Sequence[Any], forms: Sequence[Affine | None]) -> None:
-        self.forms.update({v: f for v, f in zip(variables, forms, strict=True) if f is not None})
+    def _tile(self, this: Call, values: list[Any]) -> list[Any]:
+        values = [lax.reshape(v, padded_shape(s)) for v, s in zip(values, this.shapes, strict=True)]
+        name, shapes, params = this.name, [*this.shapes], this.params
+        if name in _TILES:
+            out = _TILES[name](values[0], shapes[0], **params)
+        elif name == "tile_mma":
+            out = products.mma(values[0], values[1], values[2], shapes, **params)
+        elif name == "tile_gather":
+            out = elementwise.gather(values, shapes, **params)
+        elif name == "tile_fold":
+            out = self._fold(values, shapes, params)
+        else:
+            out = self._scan(values, shapes, params)
+        out = out if isinstance(out, list) else [out]
+        return [lax.reshape(x, padded_shape(squeezed(s))) for x, s in zip(out, this.targets, strict=True)]
 
     def _fold(self, values: list[Any], shapes: list[Any], params: dict[str, Any]) -> Any:
         tile, start, *consts = values
         order, axes, fn = params["order"], params["axes"], params["fn"]
 
         def combine_one(a: Any, b: Any) -> Any:
-            return self.run(fn, [*consts, a, b], [None] * (len(consts) + 2))[0]
+            return self.run(fn, [*consts, a, b])[0]
 
         return tile_ops.fold(tile, shapes[0], start, axes, order, combine_one)
 
@@ -116,7 +112,7 @@ class Kernel:
                 x if x.ndim == 2 else lax.transpose(x, [x.ndim - 2, x.ndim - 1, *range(x.ndim - 2)])
                 for x in (*a, *b)
             ]
-            out = self.run(fn, [*consts, *first], [None] * (count + 2 * len(tiles)))
+            out = self.run(fn, [*consts, *first])
             return [x if x.ndim == 2 else lax.transpose(x, [*range(2, x.ndim), 0, 1]) for x in out]
 
         return tile_ops.scan_with(tiles, params["axis"], count_along, params["reverse"], combine_all)
@@ -128,38 +124,46 @@ def _parallel(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
     views = values[len(values) - params["num_views"] :]
     if 0 in params["extents"]:
         return views
-    forms = [kernel.form(v) for v in eqn.invars]
+    forms = [kernel.facts.form(v) for v in eqn.invars]
 
     def step(position: Any, carry: Any) -> Any:
-        indices, own = unravel(kernel, params["body"], position, params["extents"])
+        indices = unravel(position, params["extents"])
+        kernel.facts.indices.update(zip(variables, indices, strict=True))
         kernel.run(params["body"], [*indices, *values], [*own, *forms])
+        kernel.facts.indices.update(dict.fromkeys(variables))
         return carry
 
+    own = introduce(kernel.facts, params["body"], params["extents"])
+    variables = params["body"].jaxpr.invars[: len(own)]
     lax.fori_loop(np.int32(0), np.int32(math.prod(params["extents"])), step, np.int32(0))
     return views
 
 
-def unravel(
-    kernel: Kernel, body: Any, position: Any, extents: Sequence[int]
-) -> tuple[list[Any], list[Affine]]:
-    """The indices of a point of a row-major domain, and their affine forms."""
-    indices, forms, stride = [], [], math.prod(extents)
-    position = lax.convert_element_type(position, np.int32)  # loops count in int64 under x64
+def introduce(facts: Facts, body: Any, extents: Sequence[int]) -> list[Affine]:
+    """Makes the indices of a nest known, whose values are not; their forms."""
+    forms = []
     for var, n in zip(body.jaxpr.invars, extents, strict=False):
-        stride //= n
-        index = (
-            lax.rem(lax.div(position, np.int32(stride)), np.int32(n))
-            if stride > 1 or n < math.prod(extents)
-            else position
-        )
-        kernel.extents[var] = n
-        indices.append(index if n > 1 else jnp.int32(0))
+        facts.extents[var], facts.indices[var] = n, None
         forms.append(Affine(0, {var: 1} if n > 1 else {}))
-    return indices, forms
+    facts.know(body.jaxpr.invars[: len(extents)], forms)
+    return forms
+
+
+def unravel(position: Any, extents: Sequence[int]) -> list[Any]:
+    """The indices of a point of a row-major domain."""
+    indices, stride = [], math.prod(extents)
+    position = lax.convert_element_type(position, np.int32)  # loops count in int64 under x64
+    for n in extents:
+        outermost = stride == math.prod(extents)
+        stride //= n
+        index = lax.div(position, np.int32(stride)) if stride > 1 else position
+        index = index if outermost else lax.rem(index, np.int32(n))
+        indices.append(index if n > 1 else jnp.int32(0))
+    return indices
 
 
 def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
-    params = eqn.params
+    params, facts = eqn.params, kernel.facts
     extents, body = params["extents"], params["body"]
     bounds, operands = values[: params["num_bounds"]], values[params["num_bounds"] :]
     held = len(operands) - params["num_carry"]
@@ -168,26 +172,50 @@ def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
     count = math.prod(extents)
     if count == 0:
         return [*views, *carry]
-    forms = [kernel.form(v) for v in eqn.invars[params["num_bounds"] :]][:held]
-    shapes = [padded_shape(v.aval.shape) for v in eqn.outvars[params["num_views"] :]]
+    forms = [facts.form(v) for v in eqn.invars[params["num_bounds"] :]][:held]
+    shapes = [padded_shape(squeezed(v.aval.shape)) for v in eqn.outvars[params["num_views"] :]]
+    variables = body.jaxpr.invars[: len(extents)]
 
     def step(position: Any, state: list[Any]) -> list[Any]:
-        indices, own = unravel(kernel, body, position, extents)
-        out = kernel.run(body, [*indices, *fixed, *state], [*own, *forms, *(None for _ in state)])
+        indices = unravel(position, extents)
+        facts.indices.update(zip(variables, indices, strict=True))
+        out = kernel.run(body, [*indices, *fixed, *state], [*own, *forms])
+        facts.indices.update(dict.fromkeys(variables))
         return [jnp.broadcast_to(x, s) for x, s in zip(out[params["num_views"] :], shapes, strict=True)]
 
     first, last = 0, count
     if bounds:
         first, last = (_clip(v, x, count) for v, x in zip(eqn.invars, bounds, strict=False))
-    start = [jnp.broadcast_to(x, s) for x, s in zip(carry, shapes, strict=True)]
-    return [*views, *lax.fori_loop(first, last, step, start)]
+    state = [jnp.broadcast_to(x, s) for x, s in zip(carry, shapes, strict=True)]
+    own = introduce(facts, body, extents)
+    if len(extents) == 1 and count > 1:
+        facts.know(body.jaxpr.invars[1 : held + 1], forms)
+        inner = zip(body.jaxpr.invars[1:], fixed, strict=False)
+        tests = facts.cuts(body, variables[0], {v: x for v, x in inner if isinstance(x, View)})
+        if tests:
+            free = functools.reduce(least, [facts.untested(f, variables[0]) for f in tests])
+            middle = greatest(first, least(free, last))
+            facts.assumed.extend(tests)
+            # A function of its own: JAX keeps what it traced for one.
+            state = lax.fori_loop(first, middle, lambda i, s: step(i, s), state)
+            del facts.assumed[-len(tests) :]
+            first = middle
+    return [*views, *lax.fori_loop(first, last, step, state)]
+
+
+def least(a: Any, b: Any) -> Any:
+    """The lesser one; an int where both are: Triton takes no constant arrays."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.minimum(a, b)
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """The greater one; an int where both are."""
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
 def _clip(var: Any, bound: Any, count: int) -> Any:
-    """A loop's bound within its domain, as an int where it is one: Triton takes no constant arrays."""
-    if isinstance(var, Literal):
-        return min(max(int(var.val), 0), count)
-    return jnp.minimum(jnp.maximum(bound, 0), count)
+    """A loop's bound within its domain."""
+    return least(greatest(int(var.val) if isinstance(var, Literal) else bound, 0), count)
 
 
 _NESTS = {"tile_parallel": _parallel, "tile_serial": _loop, "tile_pipeline": _loop}

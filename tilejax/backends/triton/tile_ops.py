@@ -13,7 +13,20 @@ from jax import lax
 from ...ir.types import Order
 from ..xla.tile_ops import identity
 from .elementwise import maximum, minimum, rearrange
-from .tiles import back, full, halves, inside, join, last, masked, padded, place, select_sum, tree
+from .tiles import (
+    back,
+    full,
+    halves,
+    inside,
+    join,
+    last,
+    masked,
+    padded,
+    place,
+    scalar,
+    select_sum,
+    tree,
+)
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lax.add,
@@ -31,15 +44,57 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     if not exact and order not in (Order.UNORDERED_TREE, Order.ORDERED_TREE):
         return fold_in_order(tile, shape, identity(op, tile.dtype), axes, order, _COMBINE[op])
     tile = masked(tile, shape, identity(op, tile.dtype), axes)
-    if op == "add" and order is Order.UNORDERED_TREE and tile.dtype != np.bool_:
-        for axis in sorted(axes, reverse=True):
-            tile = jnp.sum(tile, axis, dtype=tile.dtype)
+    if not axes:
         return tile
+    if op in _EXTREMA:
+        return _extremum(tile, axes, _EXTREMA[op])
+    if op == "add" and (exact or order is Order.UNORDERED_TREE):
+        return _sum(tile, axes)
     flat, count = _compact(tile, shape, axes)
     own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
     flat = jnp.where(own, flat, full(flat.shape, identity(op, tile.dtype), tile.dtype))
     (out,) = tree([flat], flat.ndim - 1, lambda a, b: [_COMBINE[op](a[0], b[0])])
     return out
+
+
+_EXTREMA: dict[str, Callable[..., Any]] = {"max": jnp.max, "or": jnp.max, "min": jnp.min, "and": jnp.min}
+
+
+def _along(reduction: Callable[..., Any], tile: Any, axes: Sequence[int], **options: Any) -> Any:
+    """One axis after another, from the last."""
+    for axis in sorted(axes, reverse=True):
+        tile = reduction(tile, axis, **options)
+    return tile
+
+
+def _sum(tile: Any, axes: Sequence[int]) -> Any:
+    if tile.dtype == np.bool_:
+        return _extremum(tile, axes, jnp.max)
+    return _along(jnp.sum, tile, axes, dtype=tile.dtype)
+
+
+def _extremum(tile: Any, axes: Sequence[int], reduction: Callable[..., Any]) -> Any:
+    """The maximum or minimum. Triton's drops NaN, of which the magnitude's bits are the greatest."""
+    if tile.dtype == np.bool_:
+        return _along(reduction, tile.astype(np.int32), axes) != 0
+    if not jnp.issubdtype(tile.dtype, np.floating):
+        narrow = tile.dtype.itemsize < 4
+        return _along(reduction, tile.astype(np.int32) if narrow else tile, axes).astype(tile.dtype)
+    wide = tile.astype(np.float32) if tile.dtype.itemsize < 4 else tile
+    info, bits = jnp.finfo(wide.dtype), _bits(wide)
+    magnitude = bits & scalar(jnp.iinfo(bits.dtype).max, bits.dtype)
+    seen = _along(jnp.max, magnitude, axes) > scalar(_infinity(info), bits.dtype)
+    found = _along(reduction, wide, axes)
+    return jnp.where(seen, full(found.shape, math.nan, found.dtype), found).astype(tile.dtype)
+
+
+def _bits(tile: Any) -> Any:
+    return lax.bitcast_convert_type(tile, np.int64 if tile.dtype.itemsize == 8 else np.int32)
+
+
+def _infinity(info: Any) -> int:
+    """The bits of infinity."""
+    return (2**info.nexp - 1) << info.nmant
 
 
 def _flatten(tile: Any, axes: Sequence[int]) -> tuple[Any, int]:
@@ -88,37 +143,45 @@ def _mask(shape, axes, tile: Any) -> Any:
 
 
 def fold(tile: Any, shape, start: Any, axes, order: Order, combine: Callable[[Any, Any], Any]) -> Any:
-    """`tile_fold`. In a tree the padding holds the identity, which the last elements meet where they would
-    be carried up alone."""
+    """`tile_fold`. In a tree an odd last element is carried up alone: the identity is used once."""
     if order in (Order.FOLD_LEFT, Order.FOLD_RIGHT):
         return fold_in_order(tile, shape, start, axes, order, combine)
     flat, count = _compact(tile, shape, axes)
-    own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
-    flat = jnp.where(own, flat, jnp.broadcast_to(start, flat.shape))
-    (out,) = tree([flat], flat.ndim - 1, lambda a, b: [combine(a[0], b[0])])
-    return out
+    lead = flat.shape[:-1]
+    if not count:
+        return jnp.broadcast_to(jnp.asarray(start, flat.dtype), lead)
+    first = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) == np.int32(0)
+    flat = jnp.where(first, combine(jnp.broadcast_to(start, flat.shape), flat), flat)
+    while flat.shape[-1] > 1:
+        left, right = (lax.reshape(x, x.shape[:-1]) for x in halves(flat, 1))
+        paired = lax.broadcasted_iota(np.int32, left.shape, left.ndim - 1) < np.int32(count // 2)
+        flat, count = jnp.where(paired, combine(left, right), left), (count + 1) // 2
+    return lax.reshape(flat, lead)
 
 
 def argreduce(tile: Any, shape, *, op: str, axis: int, index_dtype: Any, **_: Any) -> Any:
-    """`tile_argreduce`: a tree of pairs, in which NaN wins and then the lesser index."""
-    values = masked(tile, shape, identity(op, tile.dtype), (axis,))
-    index = place(shape, axis)
-    after = (lambda a, b: a > b) if op == "max" else (lambda a, b: a < b)
+    """`tile_argreduce`: of integers in the order of the values, the NaN first of all."""
+    keys = _keys(tile, op)
+    worst = jnp.iinfo(keys.dtype).min if op == "max" else jnp.iinfo(keys.dtype).max
+    keys = masked(keys, shape, worst, (axis,))
+    found = (lax.argmax if op == "max" else lax.argmin)(keys, axis, np.int32)
+    return found.astype(index_dtype)
 
-    def better(a: Any, b: Any, ia: Any, ib: Any) -> Any:
-        if not jnp.issubdtype(a.dtype, np.floating):
-            return after(a, b) | ((a == b) & (ia < ib))
-        nan_a, nan_b = a != a, b != b
-        equal = (a == b) | (nan_a & nan_b)
-        return (nan_a & ~nan_b) | (after(a, b) & ~nan_b) | (equal & (ia < ib))
 
-    def combine(left: Sequence[Any], right: Sequence[Any]) -> Sequence[Any]:
-        (a, ia), (b, ib) = left, right
-        first = better(a, b, ia, ib)
-        return [jnp.where(first, a, b), jnp.where(first, ia, ib)]
-
-    _, index = tree([values, index], axis, combine)
-    return index.astype(index_dtype)
+def _keys(tile: Any, op: str) -> Any:
+    """Signed integers that are in the order of the values, equal where these are."""
+    if jnp.issubdtype(tile.dtype, np.floating):
+        wide = tile.astype(np.float32) if tile.dtype.itemsize < 4 else tile
+        bits = _bits(wide + scalar(0, wide.dtype))  # -0 becomes 0
+        info = jnp.iinfo(bits.dtype)
+        most = scalar(info.max, bits.dtype)
+        below = lax.shift_right_arithmetic(bits, full(bits.shape, info.bits - 1, bits.dtype))
+        best = full(bits.shape, info.max if op == "max" else info.min, bits.dtype)
+        return jnp.where(wide != wide, best, bits ^ (below & most))
+    if jnp.issubdtype(tile.dtype, np.unsignedinteger) and tile.dtype.itemsize >= 4:
+        signed = np.dtype(f"int{8 * tile.dtype.itemsize}")
+        return lax.bitcast_convert_type(tile, signed) ^ scalar(jnp.iinfo(signed).min, signed)
+    return tile.astype(np.int32) if tile.dtype.itemsize < 4 else tile
 
 
 def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> Any:
@@ -219,121 +282,3 @@ def _after(a: Any, b: Any, ia: Any, ib: Any, count: int, descending: bool) -> An
     after = greater | (equal & (ia > ib))
     pad_a, pad_b = ia >= np.int32(count), ib >= np.int32(count)
     return (pad_a & ~pad_b) | (~pad_b & after) | (pad_a & pad_b & (ia > ib))
-
-
-def mma(
-    a: Any,
-    b: Any,
-    acc: Any,
-    shapes: Sequence[tuple[int, ...]],
-    *,
-    a_labels,
-    b_labels,
-    acc_labels,
-    allow_reassociation,
-    precision,
-    loc,
-) -> Any:
-    """`tile_mma`: one dot where it is a matrix product of at least 16 in every extent, padded up to that,
-    else a sum of products."""
-    extents = {
-        x: n
-        for labels, shape in zip((a_labels, b_labels, acc_labels), shapes, strict=True)
-        for x, n in zip(labels, shape, strict=True)
-    }
-    if 0 in extents.values():
-        return acc
-    summed = [x for x in a_labels if x in b_labels and x not in acc_labels]
-    batch = [x for x in a_labels if x in b_labels and x in acc_labels]
-    rows = [x for x in a_labels if x not in b_labels]
-    cols = [x for x in b_labels if x not in a_labels]
-    extra = [x for x in acc_labels if x not in a_labels and x not in b_labels]
-    wide = np.int32 if jnp.issubdtype(a.dtype, np.integer) else np.float32
-    plain = a.dtype == b.dtype and not jnp.issubdtype(a.dtype, np.unsignedinteger)
-    if not plain or not allow_reassociation or any(extents[x] != 1 for x in (*batch, *extra)):
-        return _in_order(a, b, acc, extents, a_labels, b_labels, acc_labels, summed, wide)
-    for x in summed:
-        a = masked(a, shapes[0], 0, [a_labels.index(x)])
-        b = masked(b, shapes[1], 0, [b_labels.index(x)])
-    left = _matrix(a, a_labels, rows, summed)
-    right = _matrix(b, b_labels, summed, cols)
-    m, n = left.shape[0], right.shape[1]
-    left, right = _at_least(left, 16, 16), _at_least(right, 16, 16)
-    kind = lax.Precision.HIGHEST if precision is None and a.dtype == np.float32 else precision
-    out = lax.dot_general(left, right, (((1,), (0,)), ((), ())), precision=kind, preferred_element_type=wide)
-    out = _top(out, m, n)
-    order = [*rows, *cols]
-    full_shape = [padded(extents[x]) for x in order]
-    out = lax.reshape(out, tuple(full_shape))
-    wanted = [x for x in acc_labels if x in order]
-    if wanted != order:
-        out = lax.transpose(out, [order.index(x) for x in wanted])
-    out = lax.reshape(out, tuple(padded(extents[x]) if x in order else 1 for x in acc_labels))
-    return (acc.astype(wide) + out).astype(acc.dtype)
-
-
-def _in_order(a: Any, b: Any, acc: Any, extents, a_labels, b_labels, acc_labels, summed, wide) -> Any:
-    """Products added one contracted index after another, in ascending order; for any labels."""
-    count = math.prod(extents[x] for x in summed)
-
-    def member(tile: Any, labels: Sequence[int], at: dict[int, Any]) -> Any:
-        """The tile at one contracted index, with the dimensions of the accumulator."""
-        tile = tile.astype(wide)
-        for x in summed:
-            here = lax.broadcasted_iota(np.int32, tile.shape, labels.index(x)) == at[x]
-            tile = select_sum(here, tile, labels.index(x))
-            labels = [y for y in labels if y != x]
-        order = sorted(range(len(labels)), key=lambda i: acc_labels.index(labels[i]))
-        tile = lax.transpose(tile, order) if order != list(range(len(labels))) else tile
-        ones = [padded(extents[x]) if x in labels else 1 for x in acc_labels]
-        return lax.reshape(tile, tuple(ones))
-
-    def step(i: Any, total: Any) -> Any:
-        at, stride = {}, count
-        for x in summed:
-            stride //= extents[x]
-            at[x] = lax.rem(lax.div(i, np.int32(stride)), np.int32(extents[x]))
-        return total + member(a, list(a_labels), at) * member(b, list(b_labels), at)
-
-    return lax.fori_loop(np.int32(0), np.int32(count), step, acc.astype(wide)).astype(acc.dtype)
-
-
-def _matrix(tile: Any, labels, first: Sequence[int], second: Sequence[int]) -> Any:
-    order = [labels.index(x) for x in (*first, *second)]
-    order = [i for i in range(tile.ndim) if i not in order] + order  # batch axes, all of extent 1, go first
-    moved = lax.transpose(tile, order) if order != list(range(tile.ndim)) else tile
-    m = math.prod(tile.shape[labels.index(x)] for x in first)
-    k = math.prod(tile.shape[labels.index(x)] for x in second)
-    return lax.reshape(moved, (m, k))
-
-
-def _at_least(matrix: Any, rows: int, cols: int) -> Any:
-    """The matrix with zeros below and beside, so that it has at least so many rows and columns."""
-    m, k = matrix.shape
-    while m < rows:
-        matrix = _double(matrix, 0)
-        m *= 2
-    while k < cols:
-        matrix = _double(matrix, 1)
-        k *= 2
-    return matrix
-
-
-def _double(matrix: Any, axis: int) -> Any:
-    m, k = matrix.shape
-    pair = jnp.stack([matrix, jnp.zeros_like(matrix)], -1)  # (m, k, 2)
-    if axis == 0:
-        return lax.reshape(lax.transpose(pair, (2, 0, 1)), (2 * m, k))
-    return lax.reshape(lax.transpose(pair, (0, 2, 1)), (m, 2 * k))
-
-
-def _top(matrix: Any, rows: int, cols: int) -> Any:
-    """The first rows and columns."""
-    m, n = matrix.shape
-    while m > rows:
-        top, _ = jnp.unstack(lax.transpose(lax.reshape(matrix, (2, m // 2, n)), (1, 2, 0)), axis=-1)
-        matrix, m = top, m // 2
-    while n > cols:
-        left, _ = jnp.unstack(lax.transpose(lax.reshape(matrix, (m, 2, n // 2)), (0, 2, 1)), axis=-1)
-        matrix, n = left, n // 2
-    return matrix

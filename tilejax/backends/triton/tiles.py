@@ -28,7 +28,8 @@ class View:
 
     ref: Any
     shape: tuple[int, ...]
-    dtype: Any
+    room: tuple[int, ...]
+    """The shape in memory: what is beyond the view's own is 0."""
     barrier: bool
     """Whether a program both loads and stores it: its threads then wait for each other in between."""
 

@@ -1,0 +1,104 @@
+"""One parallel nest as one Pallas launch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+from jax.extend.core import Literal
+
+from ...transforms.accesses import covers
+from .instructions import ptx
+from .kernel import Kernel, introduce
+from .order import indices_of
+from .room import room_of
+from .schedule import contracts, stages_of, warps_of
+from .tiles import View
+
+
+def launch(
+    eqn: Any, values: list[Any], num_warps: int | None, num_stages: int | None, interpret: bool
+) -> list[Any]:
+    """The new versions of the views that a `tile_parallel` stores to."""
+    params = eqn.params
+    extents, body, count = params["extents"], params["body"], params["num_views"]
+    split = len(values) - count
+    avals = [v.aval for v in eqn.invars]
+    if 0 in extents or not count:
+        return values[split:]
+    rooms = room_of(eqn)
+    flat = [_flat(jnp.asarray(v), room) for v, room in zip(values, rooms, strict=True)]
+    results = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in flat[split:]]
+    # A view that is stored whole need not go in.
+    fresh = {i for i in range(split, len(values)) if covers(eqn, i)}
+    taken = [i for i in range(len(values)) if i not in fresh]
+    places = {i: at for at, i in enumerate(taken)}
+
+    def kernel(*refs: Any) -> None:
+        inputs, outputs = refs[: len(taken)], refs[len(taken) :]
+        evaluator = Kernel(contracts(body.jaxpr))
+        forms = introduce(evaluator.facts, body, extents)
+        indices = indices_of(eqn, pl.program_id(0))
+        evaluator.facts.indices.update(zip(body.jaxpr.invars, indices, strict=False))
+        given = []
+        for i, (aval, room) in enumerate(zip(avals, rooms, strict=True)):
+            written = i >= split
+            if not aval.shape:
+                given.append(plgpu.load(inputs[places[i]].at[np.int32(0)]))
+                continue
+            ref = outputs[i - split] if written else inputs[places[i]]
+            barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
+            given.append(View(ref, tuple(aval.shape), room, barrier))
+        with ptx(not interpret):
+            evaluator.run(body, [*indices, *given], forms)
+
+    out = pl.pallas_call(
+        kernel,
+        out_shape=results,
+        grid=(math.prod(extents),),
+        input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
+        compiler_params=plgpu.CompilerParams(
+            num_warps=num_warps or warps_of(body.jaxpr), num_stages=num_stages or stages_of(body.jaxpr)
+        ),
+        interpret=interpret,
+        name="_".join(("tilejax", *params["names"])),
+    )(*(flat[i] for i in taken))
+    return [
+        jnp.reshape(o, a.shape) if math.prod(a.shape) else v
+        for o, a, v in zip(out, avals[split:], values[split:], strict=True)
+    ]
+
+
+def _flat(array: Any, room: tuple[int, ...]) -> Any:
+    """An array as the kernel gets it: in one dimension, zeros up to `room`; an empty one as one element."""
+    if not array.size:
+        return jnp.zeros((1,), array.dtype)
+    if array.shape != room:
+        more = [(0, n - own, 0) for n, own in zip(room, array.shape, strict=True)]
+        array = lax.pad(array, jnp.zeros((), array.dtype), more)
+    return jnp.reshape(array, (-1,))
+
+
+def _loads(body: Any, view: Any) -> bool:
+    """Whether a body loads from a view or a later version of it."""
+    versions = {view}
+    for eqn in body.jaxpr.eqns:
+        mine = [i for i, v in enumerate(eqn.invars) if not isinstance(v, Literal) and v in versions]
+        if eqn.primitive.name == "tile_load" and mine:
+            return True
+        if eqn.primitive.name == "tile_store" and mine:
+            versions.update(eqn.outvars)
+        if "body" in eqn.params and mine:
+            p = eqn.params
+            inner = p["body"].jaxpr.invars[len(p["extents"]) :]
+            skipped = p.get("num_bounds", 0)
+            if any(_loads(p["body"], inner[i - skipped]) for i in mine if i >= skipped):
+                return True
+            versions.update(eqn.outvars[: p["num_views"]])
+    return False
