@@ -133,17 +133,20 @@ def _read(array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
     start = to_scalar(Val((), np.dtype(np.int32), affine=form))
     least, most = form.const + form.lo, form.const + form.hi
     if bounds is Bounds.ASSUME or (least >= 0 and most + n <= size):
-        return (
-            lax.dynamic_slice_in_dim(array, start, n, axis=dim) if n <= size else _pad(array, dim, 0, n, fill)
-        )
+        return _dynamic(array, start, n, dim) if n <= size else _pad(array, dim, 0, n, fill)
     if n > size:
         array = _pad(array, dim, 0, n, fill)
     # The window moves to where it fits; what it lacks is a shift by which the padded window is read again.
     clamped = lax.clamp(np.int32(0), start, np.int32(max(size, n) - n))
     shift = lax.clamp(np.int32(-n), start - clamped, np.int32(n))
-    window = lax.dynamic_slice_in_dim(array, clamped, n, axis=dim)
+    window = _dynamic(array, clamped, n, dim)
     padded = _pad(_pad(window, dim, n, 2 * n, fill), dim, 0, 3 * n, fill)
-    return lax.dynamic_slice_in_dim(padded, shift + np.int32(n), n, axis=dim)
+    return _dynamic(padded, shift + np.int32(n), n, dim)
+
+
+def _dynamic(array: Any, start: Any, length: int, dim: int) -> Any:
+    """`length` elements from `start`, which is not negative, on."""
+    return lax.dynamic_slice_in_dim(array, start, length, dim, allow_negative_indices=False)
 
 
 def slice_dim(array: Any, dim: int, start: int, stop: int) -> Any:
@@ -293,19 +296,19 @@ def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
         shift = lax.clamp(np.int32(-n), clamped - start, np.int32(n))
         zero = jnp.zeros((), block.dtype)
         padded = _pad(_pad(block, dim, n, 2 * n, zero), dim, 0, 3 * n, zero)
-        block = lax.dynamic_slice_in_dim(padded, shift + np.int32(n), width, axis=dim)
+        block = _dynamic(padded, shift + np.int32(n), width, dim)
         place = lax.iota(np.int32, width) + shift
         masks.append((dim, (place >= 0) & (place < n) & (start < np.int32(size)) & (start > np.int32(-n))))
         starts.append(clamped)
     if block.shape == array.shape and not masks and all(isinstance(s, np.integer) for s in starts):
         return block
     if masks:
-        old = lax.dynamic_slice(array, starts, block.shape)
+        old = lax.dynamic_slice(array, starts, block.shape, allow_negative_indices=False)
         mask = functools.reduce(
             lax.bitwise_and, [lax.broadcast_in_dim(m, block.shape, (dim,)) for dim, m in masks]
         )
         block = lax.select(mask, block, old)
-    return lax.dynamic_update_slice(array, block, starts)
+    return lax.dynamic_update_slice(array, block, starts, allow_negative_indices=False)
 
 
 def _write_indexed(

@@ -169,8 +169,8 @@ def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
     stride = math.prod(extents)
     for n in extents:
         stride //= n
-        if isinstance(position, int):
-            out.append(constant((position // stride) % n, np.int32))
+        if n == 1 or isinstance(position, int):
+            out.append(constant(position // stride % n if n > 1 else 0, np.int32))
             continue
         index = position if stride == 1 else lax.div(position, np.int32(stride))
         index = index if n * stride == math.prod(extents) else lax.rem(index, np.int32(n))
