@@ -23,7 +23,7 @@ test-all: $(PAIRS:%=test-%)
 # One pair, for example test-3.12-0.11.2.
 test-%:
 	@if python=$$(.ci/find-python $(firstword $(subst -, ,$*))); then \
-	    $(MAKE) test VENV=$(VENV)-$* PYTHON=$$python JAX=$(lastword $(subst -, ,$*)); \
+	    $(MAKE) test VENV=$(VENV)-$* PYTHON=$$python JAX=$(lastword $(subst -, ,$*)) PYTEST_FLAGS='$(PYTEST_FLAGS) -m ""'; \
 	else \
 	    echo "not tested: Python $(firstword $(subst -, ,$*)) with jax $(lastword $(subst -, ,$*)): no such Python here"; \
 	fi

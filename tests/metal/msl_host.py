@@ -1,17 +1,21 @@
-"""Runs Metal sources on this machine: g++ compiles the text itself against the shim, a thread for each lane."""
+"""Runs Metal sources on this machine: g++ compiles the text itself, a thread for each lane."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from tilejax.backends.metal.msl.source import Source
+from tilejax._jit import as_kernel
+from tilejax.backends.metal.msl.source import Source, emit
+from tilejax.backends.registry import Options
 
 SHIM = Path(__file__).parent / "shim"
 PLAIN = ("-O1",)
@@ -39,10 +43,11 @@ def build(sources: Mapping[str, Source], folder: Path, flags: Sequence[str] = PL
     lines = ["#include <metal_stdlib>", "#include <metal_simdgroup_matrix>", "#include <map>"]
     for name, source in sources.items():
         (folder / f"{name}.metal").write_text(source.text)
-        lines += [f"namespace {name} {{", f'#include "{name}.metal"', *_case(source), "}"]
-    table = ", ".join(f'{{"{name}", {name}::run}}' for name in sources)
+        lines += [f"namespace case_{name} {{", f'#include "{name}.metal"', *_case(source), "}"]
     lines += [
-        f"std::map<std::string, void (*)(std::string)> cases = {{{table}}};",
+        "std::map<std::string, void (*)(std::string)> cases = {",
+        *(f'    {{"{name}", case_{name}::run}},' for name in sources),
+        "};",
         "int main(int count, char** given) {",
         "    for (int i = 2; i < count; ++i) cases.at(given[i])(std::string(given[1]) + '/' + given[i]);",
         "}",
@@ -50,7 +55,9 @@ def build(sources: Mapping[str, Source], folder: Path, flags: Sequence[str] = PL
     (folder / "main.cpp").write_text("\n".join(lines))
     program = folder / "main"
     command = [compiler, "-std=c++20", *flags, "-Wno-attributes", "-Wno-unknown-pragmas", "-pthread"]
-    subprocess.run([*command, "-I", SHIM, "-o", program, folder / "main.cpp"], check=True)
+    command += ["-I", str(SHIM), "-o", str(program), str(folder / "main.cpp")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]
     return program
 
 
@@ -71,7 +78,7 @@ def _case(source: Source) -> list[str]:
     return [*lines, f"    arrays.save({{{', '.join(str(numbers[r]) for r in source.results)}}});", "}"]
 
 
-def give(name: str, source: Source, operands: Sequence[Any], folder: Path) -> None:
+def give(name: str, operands: Sequence[Any], folder: Path) -> None:
     """Writes the file of a case's arguments."""
     given = [np.asarray(x) for x in operands]
     data = [np.ascontiguousarray(x).tobytes() or bytes(x.dtype.itemsize) for x in given]
@@ -90,15 +97,62 @@ def take(name: str, source: Source, folder: Path) -> list[np.ndarray]:
     return results
 
 
-def run(
-    sources: Mapping[str, Source],
-    operands: Mapping[str, Sequence[Any]],
-    folder: Path,
-    flags: Sequence[str] = PLAIN,
-) -> dict[str, list[np.ndarray]]:
-    """The results of every source at its operands."""
-    program = build(sources, folder, flags)
-    for name, source in sources.items():
-        give(name, source, operands[name], folder)
-    subprocess.run([program, folder, *sources], check=True, timeout=600)
-    return {name: take(name, source, folder) for name, source in sources.items()}
+def run(program: Path, sources: Mapping[str, Source], operands: Mapping[str, Sequence[Any]]) -> None:
+    """Runs what `build` made, at the operands of each source."""
+    for name in sources:
+        give(name, operands[name], program.parent)
+    subprocess.run([program, program.parent, *sources], check=True, timeout=600)
+
+
+class _Called(Exception):
+    """A check has called its kernel: with these arguments."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.args_given, self.kwargs = args, kwargs
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel and a check of it: `check(call)` calls its argument as if it were the kernel, once, and says
+    whether the result is right."""
+
+    kernel: Any
+    check: Callable[[Callable[..., Any]], None]
+    cooperative_matrix: bool = False
+
+
+class Batch:
+    """Cases that are compiled into one program, and their sources."""
+
+    def __init__(self, cases: Mapping[str, Case], threads: int = 32):
+        self.cases = cases
+        self.sources: dict[str, Source] = {}
+        self.operands: dict[str, Any] = {}
+        self._trees: dict[str, Any] = {}
+        for name, case in cases.items():
+            args, kwargs = self._arguments(case)
+            kernel = as_kernel(case.kernel, Options(), None, None)
+            traced = kernel.trace(args, kwargs)
+            self.sources[name] = emit(
+                traced.program, kernel.name, cooperative_matrix=case.cooperative_matrix, threads=threads
+            )
+            self.operands[name], self._trees[name] = traced.operands, traced.results
+
+    def _arguments(self, case: Case) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def call(*args: Any, **kwargs: Any) -> None:
+            raise _Called(args, kwargs)
+
+        try:
+            case.check(call)
+        except _Called as called:
+            return called.args_given, called.kwargs
+        raise AssertionError("the check does not call its kernel")
+
+    def run(self, folder: Path, flags: Sequence[str] = PLAIN) -> None:
+        """Compiles all cases and runs them; the results stay in the folder."""
+        run(build(self.sources, folder, flags), self.sources, self.operands)
+
+    def check(self, name: str, folder: Path) -> None:
+        """Whether the result of a case is right."""
+        results = jax.tree.unflatten(self._trees[name], take(name, self.sources[name], folder))
+        self.cases[name].check(lambda *_, **__: results)

@@ -25,7 +25,7 @@ def _place(
     view: Sequence[int],
     bounds: Bounds,
 ) -> tuple[Index, str]:
-    """The indices in the view of an element of the tile, and the condition that it is inside ("" if it is)."""
+    """The indices in the view of an element of the tile, and the condition that it is inside, or ""."""
     where, tests = [], []
     for i, start, extent, size in zip(index, starts, extents, view, strict=True):
         first = f"uint({block.get(start, ())})"
@@ -62,7 +62,7 @@ def _load(frame: Frame, eqn: Any, view: Tile, *starts_and_fallback: Tile) -> Til
 
     def element(block: Block, index: Index) -> str:
         other = block.get(fallback, ())
-        if not view.size:
+        if not view.size or 0 in shape:
             return other
         where, inside = _place(frame.kernel, block, index, starts, shape, view.shape, bounds)
         if isinstance(view, Stored):
@@ -85,7 +85,7 @@ def _load(frame: Frame, eqn: Any, view: Tile, *starts_and_fallback: Tile) -> Til
 def _store(frame: Frame, eqn: Any, view: Stored, tile: Tile, *starts: Tile) -> Tile:
     kernel = frame.kernel
     assert kernel is not None
-    if view.size:
+    if view.size and tile.size:
         with kernel.each(tile.shape) as (block, index):
             where, inside = _place(kernel, block, index, starts, tile.shape, view.shape, eqn.params["bounds"])
             owner = _owner(block, index, starts, tile.shape)

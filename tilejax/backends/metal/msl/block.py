@@ -146,4 +146,4 @@ def _canonical(index: Sequence[str], extents: Sequence[int]) -> Hashable:
 
 
 def _operand(text: str) -> str:
-    return text if _ATOM.fullmatch(text) or " + " not in text and " - " not in text else f"({text})"
+    return text if _ATOM.fullmatch(text) or (" + " not in text and " - " not in text) else f"({text})"

@@ -1,5 +1,5 @@
-"""Contractions: a thread adds up the products of its elements of the result in ascending order, from copies of
-the operands in threadgroup memory, a chunk of the contracted axis after another."""
+"""Contractions: a thread adds up the products of its elements of the result in ascending order, from copies
+of the operands in threadgroup memory, a chunk of the contracted axis after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from . import simdgroup
-from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, rule
 from .kernel import Kernel
@@ -44,7 +43,7 @@ def _mma(frame: Frame, eqn: Any, a: Tile, b: Tile, acc: Tile) -> Tile:
     summed = [x for x in labels[0] if x in labels[1] and x not in labels[2]]
     if not acc.size:
         return acc
-    in_place = frame.takes_over(eqn.invars[2], acc, [a, b])
+    in_place = frame.dying(acc, [a, b])
     if simdgroup.takes(kernel, params, [a, b, acc], summed):
         return simdgroup.mma(frame, labels, extents, (a, b, acc), in_place)
     reuse = [math.prod(extents[x] for x in labels[2] if x not in own) for own in labels[:2]]
@@ -65,7 +64,7 @@ class _Sum:
     wide: np.dtype
     """What is added up in."""
 
-    def run(self, acc: Tile, in_place: bool) -> Tile:
+    def run(self, acc: Tile, in_place: Storage | None) -> Tile:
         kernel = self.frame.kernel
         assert kernel is not None
         staged = [o.reuse > 1 and kernel.lanes > 1 and not _on_chip(o.tile) for o in self.operands]
@@ -77,7 +76,7 @@ class _Sum:
             for o, s in zip(self.operands, staged, strict=True)
         ]
         whole = not any(staged) or chunk == self.extents[self.summed[0]]
-        storage = acc.storage if in_place else kernel.allocate(acc.dtype, acc.size, self.frame)  # type: ignore[attr-defined]
+        storage = in_place or kernel.allocate(acc.dtype, acc.size, self.frame)
         if whole:
             with self._stage(kernel, staged, "", 0) as operands:
                 self._add(kernel, acc, storage, operands, "")

@@ -122,9 +122,9 @@ def _function(name: str, text: str) -> None:
         return _rounded(text.format(*given), dtypes[-1])
 
 
-for (
-    _name
-) in "exp exp2 log log2 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split():  # noqa: SIM905
+_OWN = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan")
+_OWN += ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+for _name in _OWN:
     _function(_name, f"{_name}({{0}})")
 for _name in ("expm1", "log1p", "erf"):
     _function(_name, f"tj_{_name}({{0}})")
@@ -223,7 +223,8 @@ def _shift(name: str, text: str, kind: str, far: str) -> None:
         bits = f"{type_of(as_kind)}({x})"
         inside = f"{_wrapping(dtype)}({count}) < {width}u"
         shifted = text.format(x=bits, n=f"({count})", wide=_wrapping(dtype))
-        return f"{type_of(dtype)}({inside} ? {type_of(as_kind)}({shifted}) : {far.format(x=bits, kind=type_of(as_kind))})"
+        beyond = far.format(x=bits, kind=type_of(as_kind))
+        return f"{type_of(dtype)}({inside} ? {type_of(as_kind)}({shifted}) : {beyond})"
 
 
 _shift("shift_left", "{wide}({x}) << {n}", "u", "{kind}(0)")
@@ -252,9 +253,6 @@ def _same(params: Any, dtypes: list[np.dtype], args: list[str]) -> str:
     return args[0]
 
 
-COSTS = dict.fromkeys(
-    "exp exp2 log log2 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh expm1 log1p erf logistic "
-    "pow atan2 div rem integer_pow".split(),
-    8,
-)
+_DEAR = (*_OWN, "expm1", "log1p", "erf", "logistic", "pow", "atan2", "div", "rem", "integer_pow")
+COSTS = dict.fromkeys(_DEAR, 8)
 """What is dearer than an addition."""

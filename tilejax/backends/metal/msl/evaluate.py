@@ -13,9 +13,8 @@ from jax.extend.core import Literal
 
 from ...._errors import UnsupportedError
 from ....transforms.affine import Affine, combine
-from .elementwise import COSTS
+from .elementwise import COSTS, apply
 from .elementwise import RULES as ELEMENTWISE
-from .elementwise import apply
 from .kernel import Kernel
 from .storage import Index, Memory, Storage, Stored, Tile, constant
 from .types import INT32, literal, location, type_of
@@ -106,6 +105,8 @@ class Frame:
         is stored."""
         if self.kernel is None or not isinstance(value, Tile):
             return value
+        if value.form is not None and value.form.is_constant:
+            return constant(literal(value.form.const, INT32), INT32, value.form)
         if not value.shape:
             with self.kernel.step(scoped=False) as block:
                 text = block.define(type_of(value.dtype), block.get(value, ()))
@@ -145,13 +146,14 @@ class Frame:
         """The variables that later equations read; this one too if `after` is 0."""
         return [(v, x) for v, x in self.env.items() if self.last.get(v, -1) >= self.now + after]
 
-    def takes_over(self, var: Any, value: Any, others: Iterable[Value] = ()) -> bool:
-        """Whether the storage of an operand may be overwritten: it is this frame's own, and neither a later
+    def dying(self, value: Value, others: Iterable[Value]) -> Storage | None:
+        """The storage of an operand, if it may be overwritten: it is this frame's own, and neither a later
         equation nor the `others` of this one read it."""
-        if isinstance(var, Literal) or not isinstance(value, Stored) or value.storage.home is not self:
-            return False
+        if not isinstance(value, Stored) or value.storage.home is not self:
+            return None
         readers = [*others, *(x for _, x in self.live())]
-        return not any(isinstance(x, Tile) and value.storage in x.reads for x in readers)
+        read = any(isinstance(x, Tile) and value.storage in x.reads for x in readers)
+        return None if read else value.storage
 
 
 def derived(

@@ -11,7 +11,7 @@ from ....ir.types import Scope
 from ....transforms.affine import Affine
 from .evaluate import Frame, Value, rule
 from .kernel import Kernel
-from .storage import Memory, Storage, Stored, Tile, constant, stored
+from .storage import Memory, Storage, Stored, Tile, constant, text_of
 from .types import INT32, type_of
 
 
@@ -81,10 +81,9 @@ def _loop(frame: Frame, eqn: Any, *values: Value) -> list[Value]:
     if 0 in extents:
         return [*views, *initial]
     body = Frame(kernel, frame.name, frame)
-    variables = eqn.invars[count + split :]
     carry = [
-        _carried(frame, body, var, value, [*held, *initial[:i], *initial[i + 1 :]])
-        for i, (var, value) in enumerate(zip(variables, initial, strict=True))
+        _carried(frame, body, value, [*held, *initial[:i], *initial[i + 1 :]])
+        for i, value in enumerate(initial)
     ]
     with _domain(kernel, extents, bounds) as indices:
         results = body.run(params["body"].jaxpr, [*indices, *held, *carry])
@@ -103,7 +102,7 @@ def _domain(kernel: Kernel, extents: Sequence[int], bounds: Sequence[Any]) -> It
             name = kernel.fresh("p")
             first, last = "0", str(n)
             if bounds:
-                start, stop = (b.element(None, ()) for b in bounds)
+                start, stop = map(text_of, bounds)
                 first, last = f"max({start}, 0)", f"min({stop}, {n})"
             header = f"for (int {name} = {first}; {name} < {last}; ++{name})"
             stack.enter_context(kernel.loop(header, not bounds))
@@ -111,7 +110,7 @@ def _domain(kernel: Kernel, extents: Sequence[int], bounds: Sequence[Any]) -> It
         yield indices
 
 
-def _carried(frame: Frame, body: Frame, var: Any, value: Value, others: Sequence[Value]) -> Value:
+def _carried(frame: Frame, body: Frame, value: Value, others: Sequence[Value]) -> Value:
     """Where a carry is from step to step, holding its initial value."""
     kernel = frame.kernel
     assert kernel is not None
@@ -120,56 +119,54 @@ def _carried(frame: Frame, body: Frame, var: Any, value: Value, others: Sequence
     if not value.shape:
         with kernel.step(scoped=False) as block:
             return constant(block.variable(type_of(value.dtype), block.get(value, ())), value.dtype)
-    if frame.takes_over(var, value, others):
-        assert isinstance(value, Stored)
-        value.storage.home = body
+    storage = frame.dying(value, others)
+    if storage:
+        storage.home = body
         return value
-    storage = kernel.allocate(value.dtype, value.size, body)
-    return kernel.keep(value, storage)
+    return kernel.keep(value, kernel.allocate(value.dtype, value.size, body))
 
 
 def _advance(body: Frame, carry: Sequence[Value], results: Sequence[Value]) -> None:
     """Makes the results the carry of the next step, as if all at once."""
-    kernel = body.kernel
-    assert kernel is not None
+    pairs = [(old, new) for old, new in zip(carry, results, strict=True) if isinstance(new, Tile)]
     waiting = {
         old.storage: new
-        for old, new in zip(carry, results, strict=True)
+        for old, new in pairs
         if isinstance(old, Stored) and not (isinstance(new, Stored) and new.storage is old.storage)
     }
     while waiting:
         storage = next((s for s in waiting if _is_free(s, waiting)), None)
-        if storage is None or not _overwrite(kernel, storage, waiting[storage]):
+        if storage is None or not _overwrite(body, storage, waiting[storage]):
             storage = storage or next(iter(waiting))
             waiting[storage] = body.copy(waiting[storage])
         else:
             del waiting[storage]
-    scalars = [
-        (old.element(None, ()), new)  # type: ignore[arg-type]
-        for old, new in zip(carry, results, strict=True)
-        if isinstance(old, Tile) and not old.shape
-    ]
-    with kernel.step() as block:
-        texts = [block.define(type_of(new.dtype), block.get(new, ())) for _, new in scalars]
-        if len(texts) > 1:  # one may be what another was
-            kept = [kernel.fresh("v") for _ in texts]
-            block.lines += [
-                f"const {type_of(new.dtype)} {name} = {text};"
-                for name, text, (_, new) in zip(kept, texts, scalars, strict=True)
-            ]
-            texts = kept
-        block.lines += [
-            f"{name} = {text};" for (name, _), text in zip(scalars, texts, strict=True) if name != text
-        ]
+    _assign(body, [(text_of(old), new) for old, new in pairs if isinstance(old, Tile) and not old.shape])
 
 
-def _is_free(storage: Storage, waiting: dict[Storage, Any]) -> bool:
+def _assign(body: Frame, scalars: Sequence[tuple[str, Tile]]) -> None:
+    """Assigns the scalars to variables; where there are several, one may be what another was."""
+    assert body.kernel is not None
+    with body.kernel.step() as block:
+        texts = [block.get(new, ()) for _, new in scalars]
+        if len(scalars) > 1:
+            names = [body.kernel.fresh("v") for _ in scalars]
+            for name, text, (_, new) in zip(names, texts, scalars, strict=True):
+                block.add(f"const {type_of(new.dtype)} {name} = {text};")
+            texts = names
+        for (name, _), text in zip(scalars, texts, strict=True):
+            block.add(f"{name} = {text};")
+
+
+def _is_free(storage: Storage, waiting: dict[Storage, Tile]) -> bool:
     """Whether no other carry that is still to come reads a storage."""
     return not any(storage in new.reads for s, new in waiting.items() if s is not storage)
 
 
-def _overwrite(kernel: Kernel, storage: Storage, value: Tile) -> bool:
+def _overwrite(body: Frame, storage: Storage, value: Tile) -> bool:
     """Stores a carry, unless an element of it needs another element of what it replaces."""
+    kernel = body.kernel
+    assert kernel is not None
     before, violations = len(kernel.nodes), set(kernel.violations)
     kernel.keep(value, storage)
     written: Any = kernel.nodes[before:]

@@ -15,7 +15,7 @@ from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, rule
 from .scalars import scalar_function
-from .storage import Index, Tile, stored
+from .storage import Index, Tile, stored, text_of
 from .types import accumulator, convert, is_float, literal, type_of
 
 State = list[str]
@@ -163,7 +163,7 @@ def power(n: int) -> int:
 def _tile_fold(frame: Frame, eqn: Any, tile: Tile, start: Tile, *consts: Tile) -> Tile:
     fn = scalar_function(frame, eqn.params["fn"], consts)
     axes, order = eqn.params["axes"], eqn.params["order"]
-    first = start.element(None, ())  # type: ignore[arg-type]
+    first = text_of(start)
     return _fold(frame, tile, first, axes, order, lambda block, x, y: fn(block, [x, y])[0])
 
 

@@ -19,6 +19,7 @@ def scalar_function(
     def fn(block: Block, texts: Sequence[str]) -> list[str]:
         given = [constant(text, v.aval.dtype) for text, v in zip(texts, inputs, strict=True)]
         inside = Frame(None, frame.name)
-        return [block.get(x, ()) for x in call(inside, closed, [*consts, *given])]  # type: ignore[arg-type]
+        results = call(inside, closed, [*consts, *given])
+        return [block.get(x, ()) for x in results if isinstance(x, Tile)]
 
     return fn

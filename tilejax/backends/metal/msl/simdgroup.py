@@ -34,7 +34,7 @@ def mma(
     labels: Sequence[tuple[int, ...]],
     extents: Mapping[int, int],
     tiles: tuple[Tile, Tile, Tile],
-    in_place: bool,
+    in_place: Storage | None,
 ) -> Tile:
     """The result in atoms of 8x8, of which each SIMD group takes its share."""
     kernel = frame.kernel
@@ -45,13 +45,15 @@ def mma(
     (k,) = {*a_labels} - {m}
     rows, cols, depth = (_up(extents[x]) for x in (m, n, k))
     exact = acc.shape == (rows, cols)
-    total = acc.storage if in_place and exact else kernel.allocate(np.float32, rows * cols, frame)  # type: ignore[attr-defined]
+    if not exact:
+        in_place = None
+    total = in_place or kernel.allocate(np.float32, rows * cols, frame)
 
     def place(block: Block, index: Index) -> str:
         return block.index(f"{index[0]} * {cols}u + {index[1]}")
 
     result = stored(total, acc.shape, None if exact else place)
-    if not (in_place and exact):
+    if not in_place:
         with kernel.each(acc.shape) as (block, index):
             block.write(total, result.place(block, index), block.get(acc, index), "flat")
     chunk = min(depth, max(_SIDE, kernel.free_bytes() // (4 * (rows + cols)) // _SIDE * _SIDE))
@@ -100,8 +102,8 @@ def _multiply(
     across = cols // _SIDE
     with kernel.step() as block:
         atom = kernel.fresh("k")
-        header = f"for (uint {atom} = lane / {WIDTH}u; {atom} < {rows // _SIDE * across}u; {atom} += {kernel.lanes // WIDTH}u)"
-        with block.inner(header) as own:
+        stop, step = rows // _SIDE * across, kernel.lanes // WIDTH
+        with block.inner(f"for (uint {atom} = lane / {WIDTH}u; {atom} < {stop}u; {atom} += {step}u)") as own:
             row = own.index(f"{atom} / {across}u * {_SIDE}u")
             col = own.index(f"{atom} % {across}u * {_SIDE}u")
             here = f"&{_shared(own, total, f'{row} * {cols}u + {col}', writes=True)}, {cols}"

@@ -1,4 +1,4 @@
-"""A whole program in Metal Shading Language: a kernel for each parallel nest, and kernels for what is outside."""
+"""A whole program in Metal Shading Language: a kernel for each parallel nest, others for what is outside."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Source:
         """Always `UnsupportedError`: no JAX plugin takes Metal source."""
         raise UnsupportedError(
             "launching Metal source needs a JAX plugin that takes it, and there is none: compile .text with "
-            "Metal's own API (newLibraryWithSource, fast math off) and encode .launches, or run the kernel by "
-            'tilejax.jit(kernel, backend="metal"), which goes through StableHLO'
+            "Metal's own API (newLibraryWithSource, fast math off) and encode .launches, or run the kernel "
+            'by tilejax.jit(kernel, backend="metal"), which goes through StableHLO'
         )
 
 
@@ -86,7 +86,7 @@ class _Program:
     def __init__(self, name: str, settings: Settings):
         self.name, self.settings = re.sub(r"\W", "_", name), settings
         self.given = name
-        self.kernels: list[Kernel] = []
+        self.functions: list[str] = []
         self.launches: list[Launch] = []
         self.buffers: list[Buffer] = []
 
@@ -94,7 +94,7 @@ class _Program:
         jaxpr = program.jaxpr
         arguments = [self._argument(i, v.aval) for i, v in enumerate(jaxpr.invars)]
         results = [self._array(x) for x in Frame(None, self.given).run(jaxpr, arguments, self._outside)]
-        text = with_prelude([k.text() for k in self.kernels])
+        text = with_prelude(self.functions)
         return Source(
             text,
             text.count("simdgroup_multiply_accumulate("),
@@ -142,13 +142,13 @@ class _Program:
         """Writes a kernel and notes its launch."""
         if programs >= 2**32:
             raise UnsupportedError(
-                f"kernel {self.given}: a grid of {programs} programs has more than 2**32 - 1: take larger blocks"
+                f"kernel {self.given}: a grid of {programs} programs is above 2**32 - 1: take larger blocks"
             )
-        name = f"{self.name}_{len(self.kernels)}"
+        name = f"{self.name}_{len(self.functions)}"
         kernel, result = write(
             lambda denied: Kernel(name, programs, self.settings, single, denied, reserved), body
         )
-        self.kernels.append(kernel)
+        self.functions.append(kernel.text())
         spilled = []
         for storage in kernel.spilled():
             buffer = Buffer(f"{name}_{storage.name}", storage.dtype, (programs, storage.size), "scratch")

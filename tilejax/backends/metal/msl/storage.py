@@ -104,6 +104,12 @@ def stored(
     return Stored(shape, storage.dtype, element, frozenset([storage]), 1, storage=storage, place=offset)
 
 
+def text_of(scalar: Tile) -> str:
+    """The literal or the name that a scalar is in a kernel, where each is one."""
+    nowhere: Any = None
+    return scalar.element(nowhere, ())
+
+
 def constant(text: str, dtype: Any, form: Affine | None = None) -> Tile:
     """A scalar that is a literal or the name of a variable."""
     return Tile((), np.dtype(dtype), lambda block, index: text, form=form)
