@@ -106,7 +106,7 @@ def _attention(
             score = tj.mma(query, key, tj.zeros(tj.shape(b, h, m, s), f32)) * scale
             valid = tj.iota(s) + k0 < keys
             if causal:
-                valid = valid & (tj.iota(s) + k0 <= tj.iota(m) + q0)
+                valid = valid & (tj.iota(m) + q0 >= tj.iota(s) + k0)
             score = tj.where(valid, score, -jnp.inf)
             peak = tj.maximum(row_max, tj.max(score, s))
             # While nothing is visible the peak is -inf: subtract 0 then, for exp(-inf) is the wanted 0.
