@@ -264,6 +264,8 @@ def gather(
         here = lax.broadcasted_iota(np.int32, spread.shape, axis) == _expand(index, spread.ndim)
         spread = select_sum(here, spread, axis)
         inside = inside & (index >= 0) & (index < np.int32(shapes[0][i]))
+    if not sources:
+        return spread
     return jnp.where(inside, spread, jnp.broadcast_to(fallback, extents))
 
 

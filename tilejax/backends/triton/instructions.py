@@ -42,6 +42,11 @@ def minimum(x: Any, y: Any) -> Any:
     return _float32("min.NaN.f32", _propagating(lax.min), x, y)
 
 
+def lesser_number(x: Any, y: Any) -> Any:
+    """The lesser of two floats; the number if one is NaN."""
+    return _float32("min.f32", lambda x, y: jnp.where(x == x, jnp.where(y == y, lax.min(x, y), x), y), x, y)
+
+
 def _propagating(op: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: jnp.where(x != x, x, jnp.where(y != y, y, op(x, y)))
 

@@ -15,7 +15,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...transforms.affine import Affine
-from . import access, elementwise, products, tile_ops
+from . import access, elementwise, gathers, products, tile_ops
 from .cuts import Facts, called
 from .tiles import View, full, padded_shape, scalar
 from .units import Call, call, squeezed
@@ -62,6 +62,8 @@ class Kernel:
             out = self.run(body, values, [facts.form(v) for v in eqn.invars])
             facts.know(eqn.outvars, [facts.form(v) for v in body.jaxpr.outvars])
             return out
+        if name == "tile_gather":
+            eqn, values = gathers.simplify(facts, eqn, values)
         if name.startswith("tile_"):
             return self._tile(call(eqn), values)
         if facts.holds(facts.compared(eqn)):

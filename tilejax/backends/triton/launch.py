@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,10 +17,12 @@ from jax.extend.core import Literal
 
 from ...transforms.accesses import covers
 from .instructions import ptx
-from .kernel import Kernel, introduce
+from .kernel import Kernel, introduce, unravel
+from .lane_kernel import LaneKernel
+from .lanes import Lanes, NotLanes, cell
 from .order import indices_of
 from .room import room_of
-from .schedule import contracts, stages_of, warps_of
+from .schedule import contracts, lane_extents, lanes_of, stages_of, warps_of
 from .tiles import View
 
 
@@ -40,35 +44,58 @@ def launch(
     taken = [i for i in range(len(values)) if i not in fresh]
     places = {i: at for at, i in enumerate(taken)}
 
-    def kernel(*refs: Any) -> None:
+    def given(refs: Sequence[Any]) -> list[Any]:
         inputs, outputs = refs[: len(taken)], refs[len(taken) :]
+        out = []
+        for i, (aval, room) in enumerate(zip(avals, rooms, strict=True)):
+            written = i >= split
+            if not aval.shape:
+                out.append(plgpu.load(inputs[places[i]].at[np.int32(0)]))
+                continue
+            ref = outputs[i - split] if written else inputs[places[i]]
+            barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
+            out.append(View(ref, tuple(aval.shape), room, barrier))
+        return out
+
+    def one(*refs: Any) -> None:
         evaluator = Kernel(contracts(body.jaxpr))
         forms = introduce(evaluator.facts, body, extents)
         indices = indices_of(eqn, pl.program_id(0))
         evaluator.facts.indices.update(zip(body.jaxpr.invars, indices, strict=False))
-        given = []
-        for i, (aval, room) in enumerate(zip(avals, rooms, strict=True)):
-            written = i >= split
-            if not aval.shape:
-                given.append(plgpu.load(inputs[places[i]].at[np.int32(0)]))
-                continue
-            ref = outputs[i - split] if written else inputs[places[i]]
-            barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
-            given.append(View(ref, tuple(aval.shape), room, barrier))
         with ptx(not interpret):
-            evaluator.run(body, [*indices, *given], forms)
+            evaluator.run(body, [*indices, *given(refs)], forms)
 
-    out = pl.pallas_call(
-        kernel,
-        out_shape=results,
-        grid=(math.prod(extents),),
-        input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
-        compiler_params=plgpu.CompilerParams(
-            num_warps=num_warps or warps_of(body.jaxpr), num_stages=num_stages or stages_of(body.jaxpr)
-        ),
-        interpret=interpret,
-        name="_".join(("tilejax", *params["names"])),
-    )(*(flat[i] for i in taken))
+    def many(lanes: tuple[int, int], *refs: Any) -> None:
+        axis, width = lanes
+        indices = unravel(pl.program_id(0), lane_extents(extents, lanes))
+        lane = indices[axis] * np.int32(width) + lax.iota(np.int32, width)
+        inside = lane < np.int32(extents[axis]) if extents[axis] % width else None
+        indices[axis] = Lanes((), cell(lane))
+        evaluator = LaneKernel(width, inside)
+        forms = introduce(evaluator.facts, body, extents)
+        with ptx(not interpret):
+            evaluator.run(body, [*indices, *given(refs)], forms)
+
+    def call(kernel: Any, extents: Sequence[int]) -> list[Any]:
+        return pl.pallas_call(
+            kernel,
+            out_shape=results,
+            grid=(math.prod(extents),),
+            input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
+            compiler_params=plgpu.CompilerParams(
+                num_warps=num_warps or warps_of(body.jaxpr), num_stages=stages_of(eqn, num_stages)
+            ),
+            interpret=interpret,
+            name="_".join(("tilejax", *params["names"])),
+        )(*(flat[i] for i in taken))
+
+    lanes = lanes_of(eqn)
+    try:
+        if lanes is None:
+            raise NotLanes
+        out = call(functools.partial(many, lanes), lane_extents(extents, lanes))
+    except NotLanes:
+        out = call(one, extents)
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from ...transforms.pipeline import hazard
+from .lanes import is_short
+from .tiles import padded
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
@@ -39,7 +43,14 @@ def warps_of(jaxpr: Any) -> int:
     return 4 if largest[""] <= few else 8 if largest[""] <= 16384 else 16
 
 
-def stages_of(jaxpr: Any) -> int:
+def stages_of(nest: Any, asked: int | None) -> int:
+    """How many steps' loads a launch has under way: one where a load might so pass a store of what it reads,
+    for which Triton does not look."""
+    stages = asked or _fastest_stages(nest.params["body"].jaxpr)
+    return stages if stages < 2 or hazard(nest, stages - 1) is None else 1
+
+
+def _fastest_stages(jaxpr: Any) -> int:
     """Three, or four where a loop only adds one product; fewer where their loads would not fit."""
     products = [eqn for eqn in equations(jaxpr) if eqn.primitive.name == "tile_mma"]
     loops = [eqn for eqn in equations(jaxpr) if "num_carry" in eqn.params]
@@ -54,3 +65,34 @@ _SHARED = 200 * 1024
 
 def _loaded(eqn: Any) -> list[Any]:
     return eqn.outvars if eqn.primitive.name == "tile_load" else []
+
+
+def lanes_of(eqn: Any) -> tuple[int, int] | None:
+    """Along which axis of the grid of a `tile_parallel` programs are too small to stand alone, and how many
+    run as one; None if they are large."""
+    extents, jaxpr = eqn.params["extents"], eqn.params["body"].jaxpr
+    stored = [e.invars[1].aval for e in equations(jaxpr) if e.primitive.name == "tile_store"]
+    axes = [i for i, n in enumerate(extents) if n > 1]
+    if not axes or not stored or max(math.prod(a.shape) for a in stored) > _SMALL:
+        return None
+    axis = axes[-1]
+    tiles = [v.aval for e in equations(jaxpr) for v in _tiles(e)]
+    long = max((math.prod(padded(n) for n in a.shape if not is_short(n)) for a in tiles), default=1)
+    loops = any("num_carry" in e.params for e in equations(jaxpr))
+    width = 128 if contracts(jaxpr) else (8192 if loops else 512) // long
+    width = min(width, padded(extents[axis]))
+    return (axis, width) if width >= 8 else None
+
+
+_SMALL = 256
+"""Programs that store no more elements than this at once are small."""
+
+
+def _tiles(eqn: Any) -> list[Any]:
+    return [] if eqn.primitive.name == "tile_store" or "body" in eqn.params else eqn.outvars
+
+
+def lane_extents(extents: Sequence[int], lanes: tuple[int, int]) -> list[int]:
+    """The grid of the launches that run so many programs as one."""
+    axis, width = lanes
+    return [-(-n // width) if i == axis else n for i, n in enumerate(extents)]

@@ -28,7 +28,7 @@ from .tiles import (
     tree,
 )
 
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "add": lax.add,
     "mul": lax.mul,
     "max": maximum,
@@ -42,7 +42,7 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     """`tile_reduce`."""
     exact = op in ("max", "min", "and", "or") or jnp.issubdtype(tile.dtype, np.integer)
     if not exact and order not in (Order.UNORDERED_TREE, Order.ORDERED_TREE):
-        return fold_in_order(tile, shape, identity(op, tile.dtype), axes, order, _COMBINE[op])
+        return fold_in_order(tile, shape, identity(op, tile.dtype), axes, order, COMBINE[op])
     tile = masked(tile, shape, identity(op, tile.dtype), axes)
     if not axes:
         return tile
@@ -53,7 +53,7 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     flat, count = _compact(tile, shape, axes)
     own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
     flat = jnp.where(own, flat, full(flat.shape, identity(op, tile.dtype), tile.dtype))
-    (out,) = tree([flat], flat.ndim - 1, lambda a, b: [_COMBINE[op](a[0], b[0])])
+    (out,) = tree([flat], flat.ndim - 1, lambda a, b: [COMBINE[op](a[0], b[0])])
     return out
 
 
@@ -193,7 +193,7 @@ def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> An
         axis,
         shape[axis],
         reverse,
-        lambda a, b: [_COMBINE[op](a[0], b[0])],
+        lambda a, b: [COMBINE[op](a[0], b[0])],
     )
     return out
 
