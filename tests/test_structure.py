@@ -16,6 +16,7 @@ import pytest
 import tilejax as tj
 from benchmarks.cases import cases
 from benchmarks.run import nameless
+from tests import oracle
 from tests.helpers import normal
 from tilejax import kernels
 
@@ -346,3 +347,23 @@ def test_a_serial_sum_keeps_its_order(start):
         want = np.float32(want + term)
     assert not set(operations(kernel, jnp.asarray(terms))) & LOOPS
     assert tj.jit(kernel)(terms)[0] == want == tj.interpret(kernel)(terms)[0]
+
+
+def test_statistics_of_a_large_array_stream():
+    """Temporaries over the budget that are reduced to little are made a piece at a time."""
+    shape = (4096, 4096)
+    assert temporaries(kernels.row_statistics, shape, shape, shape) < BUDGET
+    small = operations(kernels.row_statistics, *[(64, 4096)] * 3)
+    assert small["while"] == 0
+
+
+@pytest.mark.parametrize("rows", [256, 250, 251])
+def test_streamed_statistics_are_right(rows):
+    x, target = normal(rows, 96), normal(rows, 96, seed=1)
+    probability = np.random.default_rng(2).random((rows, 96), np.float32)
+    streamed = tj.jit(kernels.row_statistics, compiler_params={"temporary_bytes": 2**16})
+    lowered = operations(streamed, *map(jnp.asarray, (x, target, probability)))
+    assert lowered["while"] == 1
+    whole = oracle.row_statistics(x, target, probability)
+    for got, want in zip(streamed(x, target, probability), whole, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

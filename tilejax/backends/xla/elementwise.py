@@ -65,7 +65,8 @@ def apply(
     else:
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
-    return Val(shape, np.dtype(dtype), out, groups, zero_tail=_zero_tail(name, params, vals))
+    tails = _zero_tail(name, params, vals)
+    return Val(shape, np.dtype(dtype), out, groups, computed=True, zero_tail=tails)
 
 
 _HOLDS: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}

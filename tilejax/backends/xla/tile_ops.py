@@ -68,6 +68,8 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
     if val.onehot is not None and op == "add" and (sums := onehot.total(val, entries)) is not None:
         return sums
     val = unstack(plan, val)
+    if val.computed and val.groups:
+        plan.reduced.append(val.array.nbytes)
     if val.array is None:
         val = split_entries(plan, val, entries)
     whole = [g for g in val.groups if set(g) <= gone]

@@ -23,6 +23,9 @@ from jax import lax
 
 from ...transforms.affine import Affine, wrap
 
+CACHE = 2**22
+"""Bytes that stay in cache while a piece of a nest is run."""
+
 
 @dataclass(frozen=True, eq=False)
 class Atom:
@@ -46,6 +49,8 @@ class Val:
     groups: tuple[Group, ...] = ()
     affine: Affine | None = None
     const: Any = None
+    computed: bool = False
+    """Whether arithmetic made the array, as opposed to a view that is there anyway."""
     zero_tail: frozenset[Group] = frozenset()
     """The groups beyond whose trimmed end the value is known to be 0."""
     stack: tuple[int, ...] = ()
@@ -103,6 +108,8 @@ class Plan:
     """
     depth: int = 0
     """How many loops are around what is being evaluated."""
+    reduced: list[int] = field(default_factory=list)
+    """The bytes of each computed array that the current nest reduces."""
     here: Any = None
     """The equation whose rule runs."""
     notes: dict[Any, Any] = field(default_factory=dict)
@@ -131,6 +138,15 @@ class Plan:
             )
             self._cut(atoms[0], pieces)
             raise Restart
+
+    def stream(self, atom: Atom, size: int) -> Restart | None:
+        """Cuts an axis so that of `size` bytes of temporaries a piece stays in cache; None if it can't be."""
+        least = -(-size // min(CACHE, self.budget))
+        pieces = next((n for n in range(least, atom.extent + 1) if atom.extent % n == 0), 0)
+        if not pieces or pieces > 8 * least:
+            return None
+        self._cut(atom, pieces)
+        return Restart()
 
     def _cut(self, atom: Atom, pieces: int) -> None:
         self.loops[atom.key] = self.loops.get(atom.key, 1) * pieces
