@@ -187,14 +187,13 @@ def test_xla_sees_no_difference_between_schedules(name):
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("columns", [7, 37])
-@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+@pytest.mark.parametrize(("trips", "columns"), [(0, 7), (1, 37), (2, 7), (5, 37)])
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_schedules_as_bodies_of_triton(name, trips, columns):
+def test_the_bodies_of_triton(name, trips, columns):
+    """In Pallas's interpreter; it sees no windows. ``tests/gpu`` has the same on a GPU, where Triton does."""
+    kernel, want = KERNELS[name](trips, 4, 1)
     x = data(trips, columns)
-    for window in (0, 4):
-        kernel, want = KERNELS[name](trips, window, 1)
-        same(interpreted(kernel, x), want(x))
+    same(interpreted(kernel, x), want(x))
 
 
 @pytest.mark.parametrize("name", ["carries", "in_place", "late_store"])
@@ -367,3 +366,48 @@ def test_what_is_wrong_in_a_step_is_said_of_that_step():
         message = rf"(?s)element \({size},\) of x.*step \(steps={size}\).*test_pipeline\.py"
         with pytest.raises(tj.BoundsError, match=message):
             tj.interpret(kernel, static_argnames="trips")(x, trips=trips)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("windows", [(0, 1), (2, 4), (4, 2), (1, 0)])
+def test_memories_consumed_and_refilled_by_sibling_and_nested_pipelines(windows, inside):
+    """As tiles of the pipelines' views, memories have in each step what the step before left in them."""
+    x = np.arange(1, 25, dtype=np.float32).reshape(6, 4)
+    steps, inner, c, r = tj.axis("steps", 3), tj.axis("inner", 2), tj.axis("c", 4), tj.axis("r", 1)
+
+    def pipeline(nest, n, held, x, y):
+        @nest.pipeline(steps, window=windows[n])
+        def _(step):
+            step.stage("load")
+            row = x[tj.coord(step.index() + 3 * n, 0), tj.shape(r, c)]
+            fresh = tj.memory(tj.shape(r, c), x.dtype) if inside else held
+            if inside:
+                fresh.store(row)
+            step.stage("use")
+            at = tj.coord(n, step.index(), 0), tj.shape(1, r, c)
+            y(*at).store(tj.reshape(fresh.load() * 3 - held.load(), tj.shape(1, r, c)))
+            step.stage("refill")
+
+            @step.pipeline(inner, window=windows[1 - n])
+            def _(sub):
+                held.store(held.load() * 2 + row + sub.index())
+
+    def kernel(x):
+        y = tj.output((2, 3, 4), x.dtype)
+
+        @tj.parallel(1)
+        def _(nest):
+            held = tj.memory(tj.shape(r, c), x.dtype)
+            held.store(1)
+            pipeline(nest, 0, held, x, y)
+            pipeline(nest, 1, held, x, y)
+
+        return y
+
+    want, held = np.zeros((2, 3, 4), np.float32), np.ones(4, np.float32)
+    for n, i in np.ndindex(2, 3):
+        row = x[3 * n + i]
+        want[n, i] = (row if inside else held) * 3 - held
+        for j in range(2):
+            held = held * 2 + row + j
+    both(kernel, x, want=want)
