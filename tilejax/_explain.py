@@ -11,7 +11,7 @@ import jax
 from ._jit import as_kernel
 from .backends.decisions import Explanation, MemoryDecision
 from .backends.placement import memories_of, size_of
-from .backends.registry import _TARGETS, Options, choose
+from .backends.registry import TARGETS, Options, choose
 from .backends.xla import explain as xla
 
 
@@ -47,6 +47,6 @@ def _explanation(program: Any, name: str, options: Options, device: str) -> Expl
     pipelines, mmas, stores = xla.decisions(program, options["temporary_bytes"])
     memories = tuple(
         MemoryDecision(m.params["name"], m.params["loc"], resource, size_of(m), xla.MEMORY)
-        for m, resource in memories_of(program, _TARGETS[backend], name)
+        for m, resource in memories_of(program, TARGETS[backend], name)
     )
     return Explanation(name, backend, device, tuple(pipelines), memories, tuple(mmas), tuple(stores))

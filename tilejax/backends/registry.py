@@ -55,7 +55,7 @@ def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]
     """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
     no place for its programs or their memories."""
     backend = choose_for_platforms(options, f"kernel {name}", platforms)
-    check_placement(program, _TARGETS[backend], name)
+    check_placement(program, TARGETS[backend], name)
     return backend
 
 
@@ -82,4 +82,5 @@ def choose_for_platforms(options: Options, what: str, platforms: tuple[str, ...]
     return backend
 
 
-_TARGETS = {"xla": XLA, "triton": nvidia("triton"), "metal": METAL}
+TARGETS = {"xla": XLA, "triton": nvidia("triton"), "metal": METAL}
+"""What each backend offers."""
