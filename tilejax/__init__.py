@@ -1,6 +1,6 @@
 """tilejax: tile kernels for JAX that are plain pure functions."""
 
-from . import kernels, language
+from . import kernels, language, metal
 from ._errors import (
     AxisError,
     BoundsError,
@@ -37,6 +37,7 @@ __all__ = [
     "jit",
     "kernels",
     "make_jaxpr",
+    "metal",
 ]
 __all__ += language.__all__
 

@@ -1,4 +1,4 @@
-"""Metal Shading Language: `tilejax.metal.source(kernel)(*args)`."""
+"""Metal Shading Language, `tilejax.metal.source(kernel)(*args)`, and portable artifacts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from ._jit import as_kernel
 from .backends.metal.msl.source import Buffer, Launch, Source, emit, with_operands
+from .backends.metal.portable import portable
 from .backends.registry import Options
 
-__all__ = ["Buffer", "Launch", "Source", "source"]
+__all__ = ["Buffer", "Launch", "Source", "portable", "source"]
 
 
 def source(kernel: Callable[..., Any]) -> Callable[..., Source]:

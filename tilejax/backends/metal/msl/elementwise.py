@@ -254,5 +254,6 @@ def _same(params: Any, dtypes: list[np.dtype], args: list[str]) -> str:
 
 
 _DEAR = (*_OWN, "expm1", "log1p", "erf", "logistic", "pow", "atan2", "div", "rem", "integer_pow")
-COSTS = dict.fromkeys(_DEAR, 8)
+DEAR = 8
+COSTS = dict.fromkeys(_DEAR, DEAR)
 """What is dearer than an addition."""

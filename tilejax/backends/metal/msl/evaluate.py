@@ -13,9 +13,10 @@ from jax.extend.core import Literal
 
 from ...._errors import UnsupportedError
 from ....transforms.affine import Affine, combine
-from .elementwise import COSTS, apply
+from .elementwise import COSTS, DEAR, apply
 from .elementwise import RULES as ELEMENTWISE
 from .kernel import Kernel
+from .sharing import users
 from .storage import Index, Memory, Storage, Stored, Tile, constant
 from .types import INT32, literal, location, type_of
 
@@ -53,6 +54,7 @@ class Frame:
         self.env.update(zip(jaxpr.invars, values, strict=True))
         for number, eqn in enumerate(jaxpr.eqns):
             self.last.update((v, number) for v in eqn.invars if not isinstance(v, Literal))
+        shared = users(jaxpr) if self.kernel else {}
         self.last.update((v, float("inf")) for v in jaxpr.outvars if not isinstance(v, Literal))
         for number, eqn in enumerate(jaxpr.eqns):
             self.now = number
@@ -62,7 +64,9 @@ class Frame:
             results = override(self, eqn, given) if override else None
             if results is None:
                 results = self.apply(eqn, given)
-            self.env.update(zip(eqn.outvars, map(self.settle, results), strict=True))
+            for var, value in zip(eqn.outvars, results, strict=True):
+                settled = self.settle(value)
+                self.env[var] = self.shared(eqn, settled) if shared.get(var, 0) > 1 else settled
         self.now = len(jaxpr.eqns)
         return [self.read(v) for v in jaxpr.outvars]
 
@@ -114,6 +118,16 @@ class Frame:
         return self.store(value) if value.depth > _DEEP else value
 
     # Storage
+
+    def shared(self, eqn: Any, value: Value) -> Value:
+        """A value that several steps need: stored if it was loaded or is dear, and there is room for it."""
+        kernel = self.kernel
+        assert kernel is not None
+        if not isinstance(value, Tile) or isinstance(value, Stored) or kernel.lanes == 1 or value.size == 1:
+            return value
+        dear = eqn.primitive.name == "tile_load" or value.cost >= DEAR
+        fits = value.size * value.dtype.itemsize <= kernel.free_bytes() // 2
+        return self.store(value) if dear and fits else value
 
     def store(self, tile: Tile) -> Stored:
         """The tile in a storage of its own."""

@@ -189,6 +189,7 @@ class Kernel:
             "uint lane [[thread_position_in_threadgroup]]",
         ]
         lines = [
+            f"[[max_total_threads_per_threadgroup({self.settings.threads})]]",
             f"kernel void {self.name}(",
             *(f"    {p}," for p in parameters[:-1]),
             f"    {parameters[-1]}) {{",

@@ -33,7 +33,12 @@ def _ranked(frame: Frame, eqn: Any, tile: Tile, axis: int, count: int, descendin
         kernel.allocate(v.aval.dtype, v.aval.size, frame) if w else None
         for v, w in zip(eqn.outvars, wanted, strict=True)
     ]
-    with kernel.each(tile.shape if count else (0,)) as (block, index):
+    results: list[Value] = [
+        stored(s, shape) if s else Tile(shape, INT32, lambda block, index: "0") for s in storages
+    ]
+    if not all(shape):
+        return results
+    with kernel.each(tile.shape) as (block, index):
         value = block.get(tile, index)
         rank = block.variable("uint", "0u")
         with block.count(length) as (inner, number):
@@ -46,7 +51,7 @@ def _ranked(frame: Frame, eqn: Any, tile: Tile, axis: int, count: int, descendin
             for storage, text in zip(storages, (value, f"int({index[axis]})"), strict=True):
                 if storage:
                     inside.write(storage, place, text, None)
-    return [stored(s, shape) if s else Tile(shape, INT32, lambda block, index: "0") for s in storages]
+    return results
 
 
 def _before(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,10 @@ def mma(
     chunk = min(depth, max(_SIDE, kernel.free_bytes() // (4 * (rows + cols)) // _SIDE * _SIDE))
     left, right = kernel.scratch(acc.dtype, rows * chunk), kernel.scratch(acc.dtype, chunk * cols)
     first = kernel.fresh("k")
-    with kernel.loop(f"for (uint {first} = 0; {first} < {depth}u; {first} += {chunk}u)", True):
+    header = f"for (uint {first} = 0; {first} < {depth}u; {first} += {chunk}u)"
+    if chunk == depth:
+        first = "0u"
+    with kernel.loop(header, True) if chunk < depth else nullcontext():
         _fill(kernel, left, (a, a_labels), {m: rows, k: chunk}, k, first)
         _fill(kernel, right, (b, b_labels), {k: chunk, n: cols}, k, first)
         _multiply(kernel, left, right, total, rows, cols, chunk)
@@ -82,16 +86,19 @@ def _fill(
     extents = dict(zip(labels, tile.shape, strict=True))
     with kernel.each(tuple(shape.values())) as (block, index):
         at = {
-            x: i if x != contracted else block.index(f"{first} + {i}")
+            x: i if x != contracted or first == "0u" else block.index(f"{first} + {i}")
             for x, i in zip(shape, index, strict=True)
         }
         tests = [
             f"{at[x]} < {n}u" for x, n in extents.items() if n % (_SIDE if x != contracted else shape[x])
         ]
-        value = block.variable("float", "0.0f")
-        with block.inner(f"if ({' && '.join(tests) or 'true'})") as inside:
-            element = inside.get(tile, tuple("0u" if extents[x] == 1 else at[x] for x in labels))
-            inside.add(f"{value} = {element};")
+        source = tuple("0u" if extents[x] == 1 else at[x] for x in labels)
+        if tests:
+            value = block.variable("float", "0.0f")
+            with block.inner(f"if ({' && '.join(tests)})") as inside:
+                inside.add(f"{value} = {inside.get(tile, source)};")
+        else:
+            value = block.get(tile, source)
         block.write(storage, block.flatten(index, tuple(shape.values())), value, "flat")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +19,15 @@ from .evaluate import Frame, Value
 from .kernel import Kernel, Settings, write
 from .nests import unraveled
 from .prelude import with_prelude
+from .reduce import power
 from .simdgroup import WIDTH
 from .storage import Storage, Stored, Tile, stored
 from .types import check_types
+
+_THREADS = 256
+"""The most threads of a group; more would leave each too few registers."""
+_BUFFERS = 31
+"""How many buffers Metal passes to a kernel."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,28 @@ class Source:
         )
 
 
-def emit(program: Any, name: str, *, cooperative_matrix: bool = False, threads: int = 256) -> Source:
-    """The source of a program. `UnsupportedError` for a dtype or an operation that Metal lacks, a scope that
-    it does not take, and more threadgroup memory than it has."""
+def emit(program: Any, name: str, *, cooperative_matrix: bool = False, threads: int | None = None) -> Source:
+    """The source of a program, with `threads` in a group (a multiple of 32; None chooses). `UnsupportedError`
+    for a dtype or an operation that Metal lacks, a scope that it does not take, and more threadgroup memory
+    than it has."""
     check_types(program, name)
     check_placement(program, METAL, name)
-    if threads % WIDTH:
-        raise AssertionError(f"{threads} threads are not whole SIMD groups")
-    return _Program(name, Settings(threads, cooperative_matrix)).run(program)
+    return _Program(name, Settings(threads or _threads(program), cooperative_matrix)).run(program)
+
+
+def _threads(program: Any) -> int:
+    """A thread for each element of the largest tile, within limits."""
+    largest = max(_sizes(program.jaxpr), default=1)
+    return min(max(WIDTH, power(largest)), _THREADS)
+
+
+def _sizes(jaxpr: Any) -> Iterator[int]:
+    """The sizes of the tiles that a jaxpr makes."""
+    for eqn in jaxpr.eqns:
+        if "body" in eqn.params:
+            yield from _sizes(eqn.params["body"].jaxpr)
+        elif eqn.primitive.name.startswith("tile_") and eqn.primitive.name != "tile_store":
+            yield from (math.prod(v.aval.shape) for v in eqn.outvars)
 
 
 class _Program:
@@ -154,6 +174,12 @@ class _Program:
             buffer = Buffer(f"{name}_{storage.name}", storage.dtype, (programs, storage.size), "scratch")
             self.buffers.append(buffer)
             spilled.append(buffer.name)
+        count = len(kernel.buffers) + len(spilled)
+        if count > _BUFFERS:
+            raise UnsupportedError(
+                f"kernel {self.given}: a nest uses {count} arrays, but Metal passes at most {_BUFFERS} to a "
+                "kernel: split the nest"
+            )
         threads = self.settings.threads
         groups = -(-programs // threads) if single else programs
         self.launches.append(Launch(name, groups, threads, (*(s.name for s in kernel.buffers), *spilled)))
