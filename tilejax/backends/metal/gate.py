@@ -33,7 +33,9 @@ def check_program(program: Any, profile: Profile, name: str) -> None:
     for eqn in _equations(program.jaxpr):
         called = eqn.primitive.name
         known = called in PRIMITIVES or called in DIRECT or called in RULES or called in INLINED
-        for dtype in (str(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars) if hasattr(v.aval, "dtype")):
+        avals = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+        # Under x64 a Python number is a weak float64, which takes another dtype before it is used.
+        for dtype in (str(a.dtype) for a in avals if hasattr(a, "dtype") and not a.weak_type):
             if (_BECOMES.get(called, called), dtype) in profile.refused:
                 why = "has no such products: cast the operands to float32"
             elif dtype not in profile.dtypes:
