@@ -78,9 +78,10 @@ def _case(source: Source) -> list[str]:
     return [*lines, f"    arrays.save({{{', '.join(str(numbers[r]) for r in source.results)}}});", "}"]
 
 
-def give(name: str, operands: Sequence[Any], folder: Path) -> None:
+def give(name: str, source: Source, operands: Sequence[Any], folder: Path) -> None:
     """Writes the file of a case's arguments."""
-    given = [np.asarray(x) for x in operands]
+    arguments = [b for b in source.buffers if b.role == "argument"]
+    given = [np.asarray(x, b.dtype) for x, b in zip(operands, arguments, strict=True)]
     data = [np.ascontiguousarray(x).tobytes() or bytes(x.dtype.itemsize) for x in given]
     (folder / f"{name}.in").write_bytes(b"".join(data))
 
@@ -100,7 +101,7 @@ def take(name: str, source: Source, folder: Path) -> list[np.ndarray]:
 def run(program: Path, sources: Mapping[str, Source], operands: Mapping[str, Sequence[Any]]) -> None:
     """Runs what `build` made, at the operands of each source."""
     for name in sources:
-        give(name, operands[name], program.parent)
+        give(name, sources[name], operands[name], program.parent)
     subprocess.run([program, program.parent, *sources], check=True, timeout=600)
 
 

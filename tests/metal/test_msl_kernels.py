@@ -62,7 +62,7 @@ def test_every_barrier_is_needed(tmp_path):
     assert len(sources) > 12
     program = build(sources, tmp_path, RACES)
     for name in sources:
-        give(name, made.operands[name.split("_without_")[0]], tmp_path)
+        give(name, sources[name], made.operands[name.split("_without_")[0]], tmp_path)
         done = subprocess.run(
             [program, tmp_path, name], capture_output=True, text=True, timeout=60, env=os.environ
         )

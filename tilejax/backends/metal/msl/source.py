@@ -22,7 +22,7 @@ from .prelude import with_prelude
 from .reduce import power
 from .simdgroup import WIDTH
 from .storage import Storage, Stored, Tile, stored
-from .types import check_types
+from .types import FLOAT32, check_types
 
 _THREADS = 256
 """The most threads of a group; more would leave each too few registers."""
@@ -64,7 +64,7 @@ class Source:
     results: tuple[str, ...]
     """The buffers that hold the results in the end."""
     operands: tuple[Any, ...] = ()
-    """What the arguments' buffers hold: captured arrays first."""
+    """What the buffers of arguments hold, in their order."""
 
     def __str__(self) -> str:
         return self.text
@@ -127,8 +127,9 @@ class _Program:
 
     def _argument(self, number: int, aval: Any) -> Tile:
         space = "device" if aval.shape else "constant"
-        storage = Storage(f"arg{number}", aval.dtype, math.prod(aval.shape), space, mutable=False)
-        self.buffers.append(Buffer(storage.name, aval.dtype, tuple(aval.shape), "argument"))
+        dtype = FLOAT32 if aval.dtype == np.float64 else aval.dtype
+        storage = Storage(f"arg{number}", dtype, math.prod(aval.shape), space, mutable=False)
+        self.buffers.append(Buffer(storage.name, dtype, tuple(aval.shape), "argument"))
         return stored(storage, aval.shape)
 
     def _new(self, dtype: Any, shape: Sequence[int]) -> Stored:

@@ -24,7 +24,9 @@ TYPES = {
     "float16": "half",
     "bfloat16": "bfloat",
     "float32": "float",
+    "float64": "float",
 }
+"""Of float64 there are only weak values, see `check_types`."""
 INT32, FLOAT32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
@@ -100,9 +102,9 @@ def widened(text: str, dtype: Any) -> str:
 
 def check_types(program: Any, name: str) -> None:
     """`UnsupportedError` naming the operation, the dtype and the line, for a dtype that Metal lacks."""
-    for aval in (v.aval for v in program.jaxpr.invars):
-        if aval.dtype.name not in TYPES:
-            raise UnsupportedError(f"kernel {name}: {lacking(f'an argument {aval.str_short()}', aval.dtype)}")
+    for var in program.jaxpr.invars:
+        if not _exists(var.aval):
+            raise UnsupportedError(f"kernel {name}: an argument of {var.aval.dtype.name}: {_LACKS}")
     _check(program.jaxpr, name)
 
 
@@ -111,15 +113,18 @@ def _check(jaxpr: Any, name: str) -> None:
         for inner in eqn.params.values():
             if hasattr(inner, "jaxpr"):
                 _check(inner.jaxpr, name)
-        for aval in (v.aval for v in (*eqn.outvars, *eqn.invars)):
-            if aval.dtype.name not in TYPES:
-                raise UnsupportedError(
-                    f"kernel {name}: {lacking(eqn.primitive.name, aval.dtype)}", loc=location(eqn)
-                )
+        for var in (*eqn.outvars, *eqn.invars):
+            if not _exists(var.aval):
+                what = f"{eqn.primitive.name} of {var.aval.dtype.name}"
+                raise UnsupportedError(f"kernel {name}: {what}: {_LACKS}", loc=location(eqn))
 
 
-def lacking(what: str, dtype: Any) -> str:
-    return f"{what} is {dtype.name}, which Metal does not have: cast it with astype, to float32 for example"
+def _exists(aval: Any) -> bool:
+    """Whether Metal has the dtype. A weak float64 is a Python number, which takes the dtype of others."""
+    return aval.dtype.name in TYPES and (aval.dtype != np.float64 or aval.weak_type)
+
+
+_LACKS = "Metal does not have this dtype; cast with astype, to float32 for example"
 
 
 def location(eqn: Any) -> Loc | None:
