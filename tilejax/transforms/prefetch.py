@@ -23,10 +23,11 @@ from ..ir import primitives as ir
 from .pipeline import Cut, find_cuts, needed, static_trips
 
 
-def prefetched(program: Any) -> Any:
-    """The same function of arrays, its pipelines overlapped wherever that is safe and asked for. None of the
+def prefetched(program: Any, wanted: Callable[[Any], bool] = lambda pipeline: True) -> Any:
+    """The same function of arrays, its pipelines overlapped wherever that is safe, and `wanted`. None of the
     new loops is overlapped again."""
-    cuts = {key: cut for key, (_, cut) in find_cuts(program).items() if cut.overlapped}
+    found = find_cuts(program)
+    cuts = {key: cut for key, (eqn, cut) in found.items() if cut.overlapped and wanted(eqn)}
     return _rewrite(program, cuts) if cuts else program
 
 

@@ -11,6 +11,7 @@ from jax.extend.core import Literal
 from ..._errors import UnsupportedError
 from ...transforms.simplify import simplify
 from .launch import launch
+from .prefetch import overlapped
 
 
 def run(
@@ -22,7 +23,7 @@ def run(
     interpret: bool = False,
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
-    jaxpr = simplify(program).jaxpr  # Triton places values itself, memories among them
+    jaxpr = overlapped(simplify(program)).jaxpr  # Triton places values itself, memories among them
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:
