@@ -18,7 +18,7 @@ from tilejax.backends.metal.msl.source import Source, emit
 from tilejax.backends.registry import Options
 
 SHIM = Path(__file__).parent / "shim"
-PLAIN = ("-O1",)
+PLAIN = ("-O0",)
 RACES = ("-O1", "-g", "-fsanitize=thread")
 TYPES = {
     "bool": "bool",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 from kernel_cases import normal
 
 import tilejax as tj
+from examples.softmax import softmax
 from tilejax import kernels
 
 A, B = normal(70, 50), normal(50, 40, seed=1)
@@ -205,6 +207,12 @@ def test_float64_is_refused_but_not_python_numbers():
 def test_scopes_that_metal_lacks(scope):
     with pytest.raises(tj.UnsupportedError, match=f"scope {scope.name}, which backend metal does not have"):
         tj.metal.source(lambda a, b: product(a, b, scope=scope))(A, A)
+
+
+def test_the_documentation_shows_the_text():
+    source = tj.metal.source(softmax)(jax.ShapeDtypeStruct((70, 300), jnp.float32), block_rows=1)
+    page = (Path(__file__).parents[2] / "docs" / "metal_msl.md").read_text()
+    assert f"```metal\n{source.text.rstrip()}\n```\n" in page
 
 
 def test_launching_says_what_it_needs():

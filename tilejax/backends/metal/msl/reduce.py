@@ -131,19 +131,20 @@ def _lanes(
             index = own.unravel(own.index(f"lane / {parts}u"), shape)
             for storage, text in zip(storages, accumulate(own, index, part, parts), strict=True):
                 own.write(storage, "lane", text, "lane")
-    half = parts // 2
-    while half:
-        with kernel.step() as block:
-            test = f"lane % {parts}u < {half}u"
-            with block.inner(f"if ({test})") as own:
-                mine = [own.read(s, "lane", "lane") for s in storages]
-                other = [own.read(s, f"lane + {half}u", None) for s in storages]
-                for storage, text in zip(storages, combine(own, mine, other), strict=True):
-                    own.write(storage, "lane", text, "lane")
-        half //= 2
+    half = kernel.fresh("k")
+    with (
+        kernel.loop(f"for (uint {half} = {parts // 2}u; {half} > 0; {half} /= 2)", True),
+        kernel.step() as block,
+        block.inner(f"if (lane % {parts}u < {half})") as own,
+    ):
+        mine = [own.read(s, "lane", "lane") for s in storages]
+        other = [own.read(s, f"lane + {half}", None) for s in storages]
+        for storage, text in zip(storages, combine(own, mine, other), strict=True):
+            own.write(storage, "lane", text, "lane")
 
     def place(block: Block, index: Index) -> str:
-        return block.index(f"{block.flatten(index, shape)} * {parts}u")
+        flat = block.flatten(index, shape)
+        return flat if flat == "0u" else block.index(f"{flat} * {parts}u")
 
     return [stored(s, shape, place, ("parts", parts, count)) for s in storages]
 
