@@ -1,5 +1,7 @@
 """``explain`` says what the compiler decides, and the lowered module shows that it decides so."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +15,12 @@ G = jax.ShapeDtypeStruct((64, 80), jnp.float32)
 R, C = tj.axis("r", 1), tj.axis("c", 64)
 
 
+DEVICE = jax.default_backend()
+explain = functools.partial(tj.explain, backend="xla")
+
+
 def lowered(kernel, *args, **options):
-    return getattr(kernel, "lower", tj.jit(kernel).lower)(*args, **options).as_text()
+    return tj.jit(kernel, backend="xla").lower(*args, **options).as_text()
 
 
 def loop(body):
@@ -39,8 +45,8 @@ def only(decisions):
 
 def test_a_matrix_product():
     blocks = {"block_m": 32, "block_n": 16, "block_k": 8}
-    found = tj.explain(kernels.gemm)(F, G, **blocks)
-    assert (found.kernel, found.backend, found.platform) == ("gemm", "xla", "cpu")
+    found = explain(kernels.gemm)(F, G, **blocks)
+    assert (found.kernel, found.backend, found.platform) == ("gemm", "xla", DEVICE)
     pipeline = only(found.pipelines)
     assert pipeline.name == "pipeline(k_tiles)"
     assert pipeline.overlapped
@@ -60,8 +66,8 @@ def test_a_matrix_product():
 
 
 def test_it_prints_every_part():
-    text = str(tj.explain(kernels.manual_gemm)(F, G))
-    assert text.splitlines()[0] == "kernel manual_gemm, backend xla on cpu"
+    text = str(explain(kernels.manual_gemm)(F, G))
+    assert text.splitlines()[0] == f"kernel manual_gemm, backend xla on {DEVICE}"
     for line in (
         "    pipeline(k_tiles) (manual.py:",
         "): overlapped; all steps at once, in one contraction",
@@ -71,7 +77,7 @@ def test_it_prints_every_part():
         "stores:\n    output [96, 80] (manual.py:",
     ):
         assert line in text
-    nothing = str(tj.explain(kernels.copy)(F))
+    nothing = str(explain(kernels.copy)(F))
     assert "pipelines: none\nmemories: none\nmmas: none\nstores:\n" in nothing
 
 
@@ -80,11 +86,11 @@ def test_it_prints_every_part():
 )
 def test_memories_have_a_resource_and_their_bytes_with_padding(scope, resource):
     """Rows of 32 padded to 33 elements; the last needs no padding after it."""
-    left, right = tj.explain(kernels.manual_gemm)(F, G, scope=scope, resource=resource).memories
+    left, right = explain(kernels.manual_gemm)(F, G, scope=scope, resource=resource).memories
     assert (left.name, left.resource, left.nbytes) == ("left", tj.Resource.PRIVATE, (63 * 33 + 32) * 4)
     assert (right.name, right.resource, right.nbytes) == ("right", tj.Resource.PRIVATE, 64 * 32 * 4)
     with pytest.raises(tj.UnsupportedError, match="SHARED"):
-        tj.explain(kernels.manual_gemm)(F, G, resource=tj.Resource.SHARED)
+        explain(kernels.manual_gemm)(F, G, resource=tj.Resource.SHARED)
 
 
 def test_a_loop_whose_steps_store_says_what_keeps_or_could_not_help_it():
@@ -94,7 +100,7 @@ def test_a_loop_whose_steps_store_says_what_keeps_or_could_not_help_it():
         y(tj.coord(i + 1, 0), tj.shape(R, C)).store(old)
 
     line = recurrence.__code__.co_firstlineno
-    found = tj.explain(loop(recurrence))(F)
+    found = explain(loop(recurrence))(F)
     pipeline = only(found.pipelines)
     assert not pipeline.overlapped
     assert pipeline.reason == (
@@ -108,7 +114,7 @@ def test_a_loop_whose_steps_store_says_what_keeps_or_could_not_help_it():
     def apart(step, x, y):
         y(tj.coord(step.index(), 0), tj.shape(R, C)).store(x[tj.coord(step.index(), 0), tj.shape(R, C)])
 
-    reason = only(tj.explain(loop(apart))(F).pipelines).reason
+    reason = only(explain(loop(apart))(F).pipelines).reason
     assert "because its steps store to y; the loads of x (test_explain.py:" in reason
     assert reason.endswith("could run ahead, but gain nothing here")
 
@@ -137,7 +143,7 @@ def test_why_a_carry_is_a_loop(options, reason):
 
         return out
 
-    pipeline = only(tj.explain(kernel)(F).pipelines)
+    pipeline = only(explain(kernel)(F).pipelines)
     assert not pipeline.overlapped
     assert reason in pipeline.reason
     assert ("while" in lowered(kernel, F)) == ("no loop" not in reason)
@@ -157,7 +163,7 @@ def test_a_sum_is_one_reduction_and_zero_trips_are_no_steps():
 
         return out
 
-    explained = tj.explain(total, static_argnames="trips")
+    explained = explain(total, static_argnames="trips")
     for trips, overlapped, reason in (
         (96, True, "all steps at once, in one reduction"),
         (1, False, "it has one step, and no loop is left"),
@@ -169,7 +175,7 @@ def test_a_sum_is_one_reduction_and_zero_trips_are_no_steps():
 
 def test_attention_is_a_loop_since_its_range_depends_on_the_program():
     q = jax.ShapeDtypeStruct((1, 2, 256, 64), jnp.bfloat16)
-    found = tj.explain(kernels.flash_attention)(q, q, q, causal=True, block_q=64, block_kv=64)
+    found = explain(kernels.flash_attention)(q, q, q, causal=True, block_q=64, block_kv=64)
     reason = only(found.pipelines).reason
     assert "because start and stop restrict it; all before stage score, with the loads of k (" in reason
     assert {m.instruction for m in found.mmas} == {"dot_general of bfloat16"}
@@ -206,7 +212,7 @@ def test_the_class_of_instructions_of_an_mma(dtype, acc, options, instruction):
         return out
 
     x = jax.ShapeDtypeStruct((8, 8), dtype)
-    mma = only(tj.explain(kernel)(x, x).mmas)
+    mma = only(explain(kernel)(x, x).mmas)
     assert mma.instruction == instruction
     assert mma.dtypes == (*[jnp.dtype(dtype).name] * 2, jnp.dtype(acc).name)
     text = lowered(kernel, x, x)
@@ -216,7 +222,7 @@ def test_the_class_of_instructions_of_an_mma(dtype, acc, options, instruction):
 
 def test_a_convolution():
     image = jax.ShapeDtypeStruct((2, 8, 8, 16), jnp.float32)
-    found = tj.explain(kernels.conv2d)(image, jax.ShapeDtypeStruct((3, 3, 16, 8), jnp.float32))
+    found = explain(kernels.conv2d)(image, jax.ShapeDtypeStruct((3, 3, 16, 8), jnp.float32))
     assert only(found.mmas).instruction == "convolution of float32, precision HIGHEST"
 
 
@@ -242,7 +248,7 @@ def test_stores():
 
         return whole, part, scattered, none
 
-    found = tj.explain(kernel)(F, jax.ShapeDtypeStruct((48,), jnp.int32))
+    found = explain(kernel)(F, jax.ShapeDtypeStruct((48,), jnp.int32))
     assert [(s.name, s.proved) for s in found.stores] == [
         ("whole", "disjoint, covers the view: what is stored becomes the view"),
         ("part", "disjoint, one update of a part of the view"),
@@ -253,24 +259,24 @@ def test_stores():
 
 def test_it_takes_what_jit_takes_and_raises_what_compiling_would():
     x = np.zeros((96, 64), np.float32)
-    wanted = tj.explain(kernels.softmax)(F)
-    assert tj.explain(kernels.softmax)(x) == wanted
-    assert tj.explain(kernels.softmax, backend="xla", compiler_params={"temporary_bytes": 2**20})(x) == wanted
-    assert tj.explain(kernels.softmax, donate_argnums=0)(x) == wanted
-    for backend in ("triton", "mosaic", "metal"):
+    wanted = explain(kernels.softmax)(F)
+    assert explain(kernels.softmax)(x) == wanted
+    assert explain(kernels.softmax, compiler_params={"temporary_bytes": 2**20})(x) == wanted
+    assert explain(kernels.softmax, donate_argnums=0)(x) == wanted
+    for backend in ("mosaic", "metal", *(["triton"] if DEVICE == "cpu" else [])):
         with pytest.raises(tj.UnsupportedError, match=backend):
             tj.explain(kernels.softmax, backend=backend)(x)
     with pytest.raises(tj.UnsupportedError, match="scope GROUP"):
-        tj.explain(kernels.manual_gemm)(F, G, scope=tj.Scope.GROUP)
+        explain(kernels.manual_gemm)(F, G, scope=tj.Scope.GROUP)
     with pytest.raises(tj.TileTypeError, match="expected a kernel"):
-        tj.explain(3)
+        explain(3)
 
 
 def test_a_smaller_budget_is_seen():
     q = jax.ShapeDtypeStruct((1, 4, 512, 64), jnp.float32)
     blocks = {"block_q": 128, "block_kv": 128}
-    roomy = tj.explain(kernels.flash_attention)(q, q, q, **blocks)
-    tight = tj.explain(kernels.flash_attention, compiler_params={"temporary_bytes": 2**18})(q, q, q, **blocks)
+    roomy = explain(kernels.flash_attention)(q, q, q, **blocks)
+    tight = explain(kernels.flash_attention, compiler_params={"temporary_bytes": 2**18})(q, q, q, **blocks)
     assert "a loop over" not in only(roomy.stores).proved
     assert "a loop over" in only(tight.stores).proved
 
@@ -282,4 +288,4 @@ def test_documented_kernels_are_taken_by_every_entry_point():
     np.testing.assert_array_equal(tj.interpret(kernels.gemm)(a, b, block_k=2), want)
     np.testing.assert_array_equal(tj.jit(kernels.gemm, backend="xla")(a, b, block_k=2), want)
     assert "tile_mma" in str(tj.make_jaxpr(kernels.gemm)(a, b, block_k=2))
-    assert len(tj.explain(kernels.gemm)(a, b, block_k=2).mmas) == 1
+    assert len(explain(kernels.gemm)(a, b, block_k=2).mmas) == 1

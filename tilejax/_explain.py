@@ -12,6 +12,7 @@ from ._jit import as_kernel
 from .backends.decisions import Explanation, MemoryDecision
 from .backends.placement import memories_of, size_of
 from .backends.registry import TARGETS, Options, choose
+from .backends.triton import explain as triton
 from .backends.xla import explain as xla
 
 
@@ -36,17 +37,21 @@ def explain(
 
     @functools.wraps(this.fn)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        return _explanation(this.trace(args, kwargs).program, this.name, this.options, jax.default_backend())
+        return explanation(this.trace(args, kwargs).program, this.name, this.options, jax.default_backend())
 
     return explained
 
 
-def _explanation(program: Any, name: str, options: Options, device: str) -> Explanation:
+def explanation(program: Any, name: str, options: Options, device: str) -> Explanation:
     """What is decided about a program that runs on a device, named as JAX names its backends."""
     backend = choose(program, options, name, ("cuda" if device == "gpu" else device,))
-    pipelines, mmas, stores = xla.decisions(program, options["temporary_bytes"])
+    if backend == "triton":
+        pipelines, mmas, stores = triton.decisions(program, options["num_stages"])
+    else:
+        pipelines, mmas, stores = xla.decisions(program, options["temporary_bytes"])
+    place = triton.MEMORY if backend == "triton" else xla.MEMORY
     memories = tuple(
-        MemoryDecision(m.params["name"], m.params["loc"], resource, size_of(m), xla.MEMORY)
+        MemoryDecision(m.params["name"], m.params["loc"], resource, size_of(m), place)
         for m, resource in memories_of(program, TARGETS[backend], name)
     )
     return Explanation(name, backend, device, tuple(pipelines), memories, tuple(mmas), tuple(stores))

@@ -1,0 +1,117 @@
+"""What the Triton lowering makes of a program, by the questions that the lowering itself asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Literal
+
+from ...ir.types import Bounds
+from ...transforms.accesses import Access, Walk
+from ...transforms.pipeline import Cut, find_cuts, hazard
+from ...transforms.simplify import simplify
+from ..decisions import MmaDecision, PipelineDecision, StoreDecision, dtypes_of, equations, label
+from .prefetch import pays
+from .schedule import contracts, lanes_of, stages_of
+from .units import call
+
+MEMORY = "a value in registers, whatever its layout"
+"""Where the memories of a program live."""
+
+
+def decisions(program: Any, num_stages: int | None) -> tuple[list[Any], list[Any], list[Any]]:
+    """The pipelines, contractions and stores of a program, in its order."""
+    simple = simplify(program)
+    cuts = find_cuts(simple)
+    walk = Walk()
+    walk.walk(simple.jaxpr, {}, {}, True)
+    accesses = {id(a.eqn): a for a in walk.accesses}
+    pipelines, mmas, stores = [], [], []
+    for eqn, nests in equations(simple.jaxpr, ("tile_pipeline", "tile_mma", "tile_store")):
+        p = eqn.params
+        if eqn.primitive.name == "tile_pipeline":
+            overlapped, reason = _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
+            pipelines.append(PipelineDecision(label(eqn), p["loc"], overlapped, reason))
+        elif eqn.primitive.name == "tile_mma":
+            mmas.append(MmaDecision(p["loc"], dtypes_of(eqn), _mma(eqn)))
+        else:
+            stores.append(StoreDecision(p["name"], p["loc"], _store(accesses[id(eqn)], walk.extents)))
+    return pipelines, mmas, stores
+
+
+def _pipeline(eqn: Any, nest: Any, cut: Cut, asked: int | None) -> tuple[bool, str]:
+    if "no second step" in cut.reason:
+        return False, cut.reason
+    body = eqn.params["body"].jaxpr
+    if lanes_of(nest):
+        return False, "one loop for all programs that run as lanes of one"
+    if not contracts(body):
+        if cut.overlapped and pays(eqn):
+            return True, f"{cut.reason}, run one step ahead into registers"
+        return False, "one loop; " + (
+            f"{cut.reason}, could run ahead, but pay only where steps carry values and load little"
+            if cut.overlapped
+            else cut.reason
+        )
+    if any("body" in inner.params for inner in body.eqns):
+        return False, "one loop with loops inside, and Triton loads ahead in innermost loops only"
+    stages = stages_of(nest, asked)
+    if stages < 2:
+        return False, hazard(nest, 2) or "num_stages=1 asks for no overlap"
+    fed = list(dict.fromkeys(_fed(body)))
+    if not fed:
+        return False, "one loop; its dots multiply nothing that its own steps load"
+    loads = ", ".join(f"{load.params['name']} ({load.params['loc']})" for load in fed)
+    return True, f"the loads of {loads} run up to {stages - 1} steps ahead, by cp.async (num_stages={stages})"
+
+
+def _fed(body: Any) -> Iterator[Any]:
+    """The loads of a body whose tiles go into a dot there."""
+    loads: dict[Any, list[Any]] = {}
+    for eqn in body.eqns:
+        of = [e for v in eqn.invars if not isinstance(v, Literal) for e in loads.get(v, ())]
+        if eqn.primitive.name == "tile_mma" and not _in_order(eqn):
+            yield from (e for v in eqn.invars[:2] if not isinstance(v, Literal) for e in loads.get(v, ()))
+        loads.update(dict.fromkeys(eqn.outvars, [eqn] if eqn.primitive.name == "tile_load" else of))
+
+
+def _in_order(eqn: Any) -> bool:
+    """Whether a contraction is no plain product of matrices that may be reassociated."""
+    p = call(eqn).params
+    a, b, acc = (set(p[key]) for key in ("a_labels", "b_labels", "acc_labels"))
+    return not p["allow_reassociation"] or bool(a & b & acc) or bool(acc - a - b)
+
+
+def _mma(eqn: Any) -> str:
+    a, b = (v.aval.dtype for v in eqn.invars[:2])
+    precision = eqn.params["precision"]
+    if _in_order(eqn):
+        return "CUDA cores: multiply and add, one contracted index after another"
+    if jnp.issubdtype(a, np.integer):
+        parts = 2 ** sum(d == np.uint8 for d in (a, b))
+        return f"tensor cores: int8{f', {parts} products for the eighth bits of uint8' if parts > 1 else ''}"
+    if a != np.float32:
+        return f"tensor cores: {a.name}"
+    if precision is None:
+        return "tensor cores: bfloat16, six products of float32 in three parts"
+    if precision in (lax.Precision.HIGH, lax.Precision.DEFAULT):
+        return "tensor cores: tf32"
+    return "CUDA cores: float32" if precision == lax.Precision.HIGHEST else f"as {precision} says"
+
+
+def _store(access: Access, extents: dict[Any, int]) -> str:
+    """Programs need no proof to store on their own; a mask is what one saves."""
+    if access.eqn.params["bounds"] is Bounds.ASSUME:
+        return "promised to stay inside: no mask"
+    if not access.affine:
+        return "its place is not known: masked"
+    bounds = [form.bounds(extents.__getitem__) for form in access.starts]
+    inside = all(
+        low >= 0 and high + n <= size
+        for (low, high), n, size in zip(bounds, access.extents, access.shape, strict=True)
+    )
+    return "inside the view: no mask" if inside else "it may reach over the view's edge: masked there"
