@@ -271,13 +271,19 @@ def test_sobel_and_median_are_shifted_slices_and_a_network():
     assert not set(found) & (LOOPS | INDEXED | {"sort", "convolution", "reduce_window"})
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (3, 5000), (1, 9000)], ids=str)
-@pytest.mark.parametrize("name", ["cumsum", "cummax"])
-def test_scans_have_no_loop_over_elements(name, shape):
-    """A row of one block has none at all; a longer one has one over its blocks."""
-    found = operations(getattr(kernels, name), shape)
-    assert found["while"] <= (shape[1] > 4096)
-    assert "gather" not in found
+@pytest.mark.parametrize("shape", [(96, 96), (3, 5000), (1, 2**17)], ids=str)
+def test_a_running_sum_is_products_with_a_triangle(shape):
+    found = operations(kernels.cumsum, shape)
+    assert found["dot_general"] == math.ceil(math.log(shape[1], 32))
+    assert found["case"] == 1  # rows that are not finite
+    assert not set(found) & {"while", "gather", "scatter"}
+
+
+@pytest.mark.parametrize("shape", [(96, 96), (3, 5000), (1, 2**17)], ids=str)
+def test_a_running_maximum_steps_through_the_places_of_all_blocks(shape):
+    found = operations(kernels.cummax, shape)
+    assert found["while"] == math.ceil(math.log(shape[1], 32))
+    assert not set(found) & {"gather", "scatter", "reduce_window"}
 
 
 def test_sort_is_one_sort():
@@ -367,3 +373,9 @@ def test_streamed_statistics_are_right(rows):
     whole = oracle.row_statistics(x, target, probability)
     for got, want in zip(streamed(x, target, probability), whole, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8])
+def test_a_product_of_bytes_stays_one(dtype):
+    matrix = jax.ShapeDtypeStruct((64, 64), dtype)
+    assert operations(kernels.gemm, matrix, matrix) == {"dot_general": 1}

@@ -117,11 +117,12 @@ def _accumulator(dtype: Any) -> Any:
 
 
 def _operands(x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands that `dot_general` takes on every platform: bytes widen to int32, eight-bit floats to f32,
-    both exactly."""
+    """Operands that `dot_general` takes on every platform: mixed bytes widen to int32, eight-bit floats to
+    f32, both exactly. Bytes of one kind stay bytes, for which there are instructions."""
     out = []
     for v in (x, y):
-        if jnp.issubdtype(v.dtype, np.integer) and v.dtype.itemsize < 4:
+        narrow = jnp.issubdtype(v.dtype, np.integer) and v.dtype.itemsize < 4
+        if narrow and (x.dtype != y.dtype or v.dtype.itemsize == 2):
             v = lax.convert_element_type(v, np.int32)
         elif jnp.issubdtype(v.dtype, np.floating) and v.dtype.itemsize == 1:
             v = lax.convert_element_type(v, np.float32)
