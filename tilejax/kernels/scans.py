@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 import tilejax as tj
 
-from .blocks import Size, tiles
+from .blocks import Size, on_gpu, tiles
 from .checks import accumulator, check_rank
 from .window import View, destination
 
@@ -40,6 +40,15 @@ def cummax(
     return y
 
 
+def width(length: int) -> int:
+    """How wide a block is by default: as the row, but on a GPU at most 4096.
+
+    The blocks of a longer row are even, so that the last is not a rest.
+    """
+    length = max(length, 1)
+    return tj.cdiv(length, tj.cdiv(length, 4096)) if on_gpu() else length
+
+
 def _scan(
     scan: Callable[..., tj.Tile],
     combine: Callable[..., tj.Tile],
@@ -50,9 +59,7 @@ def _scan(
     block_rows: Size,
     block_cols: Size,
 ) -> None:
-    # A row of up to 4096 is one block; the blocks of a longer one are even, so that the last is not a rest.
-    length = max(x.shape[-1], 1)
-    block = tiles(x, block_rows, block_cols, columns=tj.cdiv(length, tj.cdiv(length, 4096)))
+    block = tiles(x, block_rows, block_cols, columns=width(x.shape[-1]))
     rows, columns, column = block[:-1], block[-1:], block.axes[-1]
 
     @tj.parallel(*rows.grid)

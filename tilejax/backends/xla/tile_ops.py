@@ -13,6 +13,7 @@ from jax import lax
 
 from ...ir.types import Order
 from . import onehot
+from .cumulative import cumulative
 from .extremum import extremum
 from .rename import rename
 from .stack import positions, unstack
@@ -224,9 +225,6 @@ def argreduce(plan: Plan, val: Val, *, op: str, axis: int, index_dtype: Any, **_
     return drop_dims(Val(val.shape, np.dtype(index_dtype), array, groups), val.shape, (axis,))
 
 
-_CUMULATIVE = {"add": lax.cumsum, "mul": lax.cumprod, "max": lax.cummax, "min": lax.cummin}
-
-
 def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -> Val:
     """`tile_scan`."""
     if val.shape[axis] == 1:
@@ -234,7 +232,8 @@ def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -
     whole = split_entries(plan, val, [axis])
     # XLA's scans do not take bools; as bytes their order is the same.
     array = lax.convert_element_type(whole.array, np.uint8) if val.dtype == np.bool_ else whole.array
-    array = _CUMULATIVE[op](array, axis=whole.groups.index((axis,)), reverse=reverse)
+    dim = whole.groups.index((axis,))
+    array = cumulative(array, op, identity(op, array.dtype), dim, reverse, plan.differentiable)
     return Val(val.shape, val.dtype, lax.convert_element_type(array, val.dtype), whole.groups)
 
 
