@@ -33,7 +33,8 @@ def _evaluate(
 ) -> list[Any]:
     backend = choose(program, options, name, platforms)
     if backend == "triton":
-        return triton.run(program, operands, num_warps=options["num_warps"], num_stages=options["num_stages"])
+        warps, stages = options["num_warps"], options["num_stages"]
+        return triton.run(program, operands, num_warps=warps, num_stages=stages, platforms=platforms)
     what = f"kernel {name}"
     profile = _whitelist(options, what, platforms)
     if profile is not None:

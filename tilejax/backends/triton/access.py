@@ -13,7 +13,7 @@ from jax.experimental.pallas import triton as plgpu
 
 from ...ir.types import Bounds
 from .cuts import Facts
-from .tiles import View, padded, padded_shape
+from .tiles import View, as_index, padded, padded_shape, scalar
 from .units import squeezed
 
 
@@ -46,8 +46,8 @@ def _place(
 ) -> tuple[Any, Any]:
     """The flat offset of each element of the tile, and which of them are in the tile and in the view."""
     extents = padded_shape(squeezed(shape))
-    index_type = np.int64 if math.prod(view.room) > 2**31 - 1 else np.int32
-    offsets: Any = jnp.zeros((), index_type)
+    index_type = view.index_type
+    offsets: Any = scalar(0, index_type)
     mask: Any = None
     stride, dim = math.prod(view.room), 0
     edges = facts.edges(eqn, view)
@@ -63,7 +63,7 @@ def _place(
             index, dim = place + start, dim + 1
             if extent != padded(extent):
                 tests.append(place < np.int32(extent))
-        offsets = offsets + index.astype(index_type) * np.asarray(stride, index_type)
+        offsets = offsets + as_index(index, index_type) * scalar(stride, index_type)
         if eqn.params["bounds"] is Bounds.ZERO:
             if not facts.holds(low):
                 tests.append(index >= 0)

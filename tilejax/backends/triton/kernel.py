@@ -15,7 +15,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...transforms.affine import Affine
-from . import access, elementwise, gathers, products, tile_ops
+from . import access, elementwise, gathers, products, sorting, tile_ops
 from .cuts import Facts, called
 from .tiles import View, full, padded_shape, scalar
 from .units import Call, call, squeezed
@@ -225,6 +225,6 @@ _TILES = {
     "tile_reduce": tile_ops.reduce,
     "tile_argreduce": tile_ops.argreduce,
     "tile_scan": tile_ops.scan,
-    "tile_sort": tile_ops.sort,
-    "tile_top_k": tile_ops.top_k,
+    "tile_sort": sorting.sort,
+    "tile_top_k": sorting.top_k,
 }

@@ -33,13 +33,13 @@ from .lanes import (
     spread,
     unmove,
 )
-from .tiles import View, full, padded, padded_shape, scalar
+from .tiles import View, as_index, full, padded, padded_shape, scalar
 from .units import Call, call, squeezed
 
 
 @dataclass
 class LaneKernel:
-    """Evaluates the equations of `width` programs. Values are scalars, the same for all, `Lanes` or `View`s."""
+    """Evaluates the equations of `width` programs. Values are scalars for all, `Lanes` or `View`s."""
 
     width: int
     inside: Any
@@ -268,7 +268,7 @@ class LaneKernel:
         whole = squeezed(shape)
         long = [n for n in whole if not is_short(n)]
         extents, rank = padded_shape(long), len(long)
-        index_type = np.int64 if math.prod(view.room) > 2**31 - 1 else np.int32
+        index_type = view.index_type
         edges = list(self.facts.edges(eqn, view))
         starts = [s.cells[()] if isinstance(s, Lanes) else jnp.reshape(s, (1,)) for s in starts]
         stores = eqn.primitive.name == "tile_store"
@@ -300,7 +300,7 @@ class LaneKernel:
                         tests.append(index >= 0)
                     if not self.facts.holds(high):
                         tests.append(index < np.int32(size))
-                offsets = offsets + index.astype(index_type) * np.asarray(stride, index_type)
+                offsets = offsets + as_index(index, index_type) * scalar(stride, index_type)
             width = max(x.shape[0] for x in (offsets, *tests))
             width = max(width, self.inside.shape[0]) if stores and self.inside is not None else width
             offsets = jnp.broadcast_to(offsets, (width, *extents))

@@ -27,7 +27,7 @@ from .tiles import View
 
 
 def launch(
-    eqn: Any, values: list[Any], num_warps: int | None, num_stages: int | None, interpret: bool
+    eqn: Any, values: list[Any], num_warps: int | None, num_stages: int | None, cuda: bool, interpret: bool
 ) -> list[Any]:
     """The new versions of the views that a `tile_parallel` stores to."""
     params = eqn.params
@@ -62,7 +62,7 @@ def launch(
         forms = introduce(evaluator.facts, body, extents)
         indices = indices_of(eqn, pl.program_id(0))
         evaluator.facts.indices.update(zip(body.jaxpr.invars, indices, strict=False))
-        with ptx(not interpret):
+        with ptx(cuda):
             evaluator.run(body, [*indices, *given(refs)], forms)
 
     def many(lanes: tuple[int, int], *refs: Any) -> None:
@@ -73,7 +73,7 @@ def launch(
         indices[axis] = Lanes((), cell(lane))
         evaluator = LaneKernel(width, inside)
         forms = introduce(evaluator.facts, body, extents)
-        with ptx(not interpret):
+        with ptx(cuda):
             evaluator.run(body, [*indices, *given(refs)], forms)
 
     def call(kernel: Any, extents: Sequence[int]) -> list[Any]:

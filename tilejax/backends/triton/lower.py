@@ -20,9 +20,11 @@ def run(
     *,
     num_warps: int | None,
     num_stages: int | None,
+    platforms: tuple[str, ...] = ("cuda",),
     interpret: bool = False,
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
+    cuda = platforms == ("cuda",) and not interpret
     jaxpr = overlapped(simplify(program)).jaxpr  # Triton places values itself, memories among them
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
@@ -35,7 +37,7 @@ def run(
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
         if eqn.primitive.name == "tile_parallel":
-            out = launch(eqn, values, num_warps, num_stages, interpret)
+            out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
             raise UnsupportedError(
                 f"{eqn.primitive.name} outside a nest is not built yet for backend triton",

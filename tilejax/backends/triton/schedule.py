@@ -37,6 +37,9 @@ def warps_of(jaxpr: Any) -> int:
             largest["tile_mma"] = max(largest["tile_mma"], results)
         elif eqn.primitive.name == "tile_reduce":
             largest["tile_reduce"] = max(largest["tile_reduce"], operands)
+    sorts = [eqn for eqn in equations(jaxpr) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
+    if sorts:  # exchanges within a warp need no shared memory
+        return min(max(padded(max(math.prod(e.invars[0].aval.shape) for e in sorts)) // 1024, 1), 16)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     few = 2048 if largest["tile_reduce"] > 1 else 4096

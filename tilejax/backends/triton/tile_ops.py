@@ -13,6 +13,7 @@ from jax import lax
 from ...ir.types import Order
 from ..xla.tile_ops import identity
 from .elementwise import maximum, minimum, rearrange
+from .keys import to_keys
 from .tiles import (
     back,
     full,
@@ -22,7 +23,6 @@ from .tiles import (
     last,
     masked,
     padded,
-    place,
     scalar,
     select_sum,
     tree,
@@ -81,15 +81,12 @@ def _extremum(tile: Any, axes: Sequence[int], reduction: Callable[..., Any]) -> 
         narrow = tile.dtype.itemsize < 4
         return _along(reduction, tile.astype(np.int32) if narrow else tile, axes).astype(tile.dtype)
     wide = tile.astype(np.float32) if tile.dtype.itemsize < 4 else tile
-    info, bits = jnp.finfo(wide.dtype), _bits(wide)
+    info, integer = jnp.finfo(wide.dtype), np.dtype(f"int{8 * wide.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(wide, integer)
     magnitude = bits & scalar(jnp.iinfo(bits.dtype).max, bits.dtype)
     seen = _along(jnp.max, magnitude, axes) > scalar(_infinity(info), bits.dtype)
     found = _along(reduction, wide, axes)
     return jnp.where(seen, full(found.shape, math.nan, found.dtype), found).astype(tile.dtype)
-
-
-def _bits(tile: Any) -> Any:
-    return lax.bitcast_convert_type(tile, np.int64 if tile.dtype.itemsize == 8 else np.int32)
 
 
 def _infinity(info: Any) -> int:
@@ -160,28 +157,15 @@ def fold(tile: Any, shape, start: Any, axes, order: Order, combine: Callable[[An
 
 
 def argreduce(tile: Any, shape, *, op: str, axis: int, index_dtype: Any, **_: Any) -> Any:
-    """`tile_argreduce`: of integers in the order of the values, the NaN first of all."""
-    keys = _keys(tile, op)
-    worst = jnp.iinfo(keys.dtype).min if op == "max" else jnp.iinfo(keys.dtype).max
-    keys = masked(keys, shape, worst, (axis,))
+    """`tile_argreduce`. Triton's takes the first of equals, but knows no NaN: it gets keys."""
+    keys = to_keys(tile)
+    info = jnp.iinfo(keys.dtype)
+    if op == "min" and jnp.issubdtype(tile.dtype, np.floating):  # the keys of NaN are greatest
+        nan = keys == scalar(jnp.iinfo(f"int{8 * tile.dtype.itemsize}").max, keys.dtype)
+        keys = jnp.where(nan, full(keys.shape, info.min, keys.dtype), keys)
+    keys = masked(keys, shape, info.min if op == "max" else info.max, (axis,))
     found = (lax.argmax if op == "max" else lax.argmin)(keys, axis, np.int32)
     return found.astype(index_dtype)
-
-
-def _keys(tile: Any, op: str) -> Any:
-    """Signed integers that are in the order of the values, equal where these are."""
-    if jnp.issubdtype(tile.dtype, np.floating):
-        wide = tile.astype(np.float32) if tile.dtype.itemsize < 4 else tile
-        bits = _bits(wide + scalar(0, wide.dtype))  # -0 becomes 0
-        info = jnp.iinfo(bits.dtype)
-        most = scalar(info.max, bits.dtype)
-        below = lax.shift_right_arithmetic(bits, full(bits.shape, info.bits - 1, bits.dtype))
-        best = full(bits.shape, info.max if op == "max" else info.min, bits.dtype)
-        return jnp.where(wide != wide, best, bits ^ (below & most))
-    if jnp.issubdtype(tile.dtype, np.unsignedinteger) and tile.dtype.itemsize >= 4:
-        signed = np.dtype(f"int{8 * tile.dtype.itemsize}")
-        return lax.bitcast_convert_type(tile, signed) ^ scalar(jnp.iinfo(signed).min, signed)
-    return tile.astype(np.int32) if tile.dtype.itemsize < 4 else tile
 
 
 def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> Any:
@@ -232,53 +216,3 @@ def _pick(array: Any, index: int) -> Any:
 
 def _broadcast_last(array: Any, n: int) -> Any:
     return jnp.broadcast_to(array[..., None], (*array.shape, n))
-
-
-def sort(tile: Any, shape, *, axis: int, descending: bool, **_: Any) -> list[Any]:
-    """`tile_sort`: a bitonic network of values and indices; padding goes last."""
-    values, index = last(tile, axis), last(place(shape, axis), axis)
-    count, n = shape[axis], values.shape[-1]
-    at = lax.broadcasted_iota(np.int32, values.shape, values.ndim - 1)
-    block = 2
-    while block <= n:
-        distance = block // 2
-        while distance:
-            (a, b), (ia, ib), (pa, _) = (
-                halves(values, distance),
-                halves(index, distance),
-                halves(at, distance),
-            )
-            swap = _after(a, b, ia, ib, count, descending)
-            swap = jnp.where((pa & np.int32(block)) == 0, swap, ~swap) if block < n else swap
-            values = join(jnp.where(swap, b, a), jnp.where(swap, a, b))
-            index = join(jnp.where(swap, ib, ia), jnp.where(swap, ia, ib))
-            distance //= 2
-        block *= 2
-    return [back(values, axis), back(index, axis)]
-
-
-def top_k(tile: Any, shape, *, axis: int, k: int, largest: bool, **_: Any) -> list[Any]:
-    """`tile_top_k`: the first of the sorted."""
-    out = []
-    for array in sort(tile, shape, axis=axis, descending=largest):
-        array, n = last(array, axis), array.shape[axis]
-        while n > padded(k):
-            pair = lax.reshape(array, (*array.shape[:-1], 2, n // 2))
-            array = jnp.unstack(last(pair, pair.ndim - 2), axis=-1)[0]
-            n //= 2
-        out.append(back(array, axis))
-    return out
-
-
-def _after(a: Any, b: Any, ia: Any, ib: Any, count: int, descending: bool) -> Any:
-    """Whether `a` belongs after `b`: a total order of values, then of indices; padding (`index >= count`)
-    after all."""
-    x, y = (b, a) if descending else (a, b)
-    greater, equal = x > y, x == y
-    if jnp.issubdtype(a.dtype, np.floating):
-        nan_x, nan_y = x != x, y != y
-        greater = (greater & ~nan_y) | (nan_x & ~nan_y)
-        equal = equal | (nan_x & nan_y)
-    after = greater | (equal & (ia > ib))
-    pad_a, pad_b = ia >= np.int32(count), ib >= np.int32(count)
-    return (pad_a & ~pad_b) | (~pad_b & after) | (pad_a & pad_b & (ia > ib))

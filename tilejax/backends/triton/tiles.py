@@ -4,10 +4,13 @@ first."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -33,13 +36,30 @@ class View:
     barrier: bool
     """Whether a program both loads and stores it: its threads then wait for each other in between."""
 
+    @property
+    def index_type(self) -> Any:
+        """What counts its elements."""
+        return np.dtype(np.int64 if math.prod(self.room) > 2**31 - 1 else np.int32)
+
+
+def wide_types(dtype: Any) -> Any:
+    """A context in which values of a dtype of 8 bytes can be made."""
+    return jax.enable_x64(True) if np.dtype(dtype).itemsize == 8 else contextlib.nullcontext()
+
+
+def as_index(index: Any, dtype: Any) -> Any:
+    """An int32 index as another integer, also where JAX has no such type by default."""
+    with wide_types(dtype):
+        return lax.convert_element_type(index, dtype)
+
 
 def scalar(value: Any, dtype: Any) -> Any:
     """A rank-0 constant, made in the kernel: captured arrays are not allowed there."""
     if np.dtype(dtype) == np.bool_:
         return jnp.bool_(bool(value))
     kind = float if jnp.issubdtype(dtype, np.floating) else int
-    return lax.convert_element_type(kind(value), dtype)
+    with wide_types(dtype):
+        return lax.convert_element_type(kind(value), dtype)
 
 
 def full(shape: Sequence[int], value: Any, dtype: Any) -> Any:
