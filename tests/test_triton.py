@@ -22,7 +22,9 @@ def interpreted(kernel, *args, **options):
     traced = (kernel if hasattr(kernel, "__wrapped__") else tj.jit(kernel)).__wrapped__._tilejax_kernel.trace(
         args, options
     )
-    out = lower.run(traced.program, traced.operands, num_warps=None, num_stages=None, interpret=True)
+    # On a GPU the interpreter's scatters would write an element twice, in any order.
+    with jax.default_device(jax.devices("cpu")[0]):
+        out = lower.run(traced.program, traced.operands, num_warps=None, num_stages=None, interpret=True)
     return jax.tree.unflatten(traced.results, out)
 
 
