@@ -314,12 +314,31 @@ def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
 def _write_indexed(
     plan: Plan, array: Any, tile: Val, kinds: list[Span | None], starts: list[Val], shape: tuple[int, ...]
 ) -> Val:
-    """One scatter; programs do not overlap, so its order is free."""
-    indices = [_index(plan, s, d, shape[d], shape) for d, s in enumerate(starts)]
-    have = {e for i in indices for e in i.entries()}
+    """One scatter, of slices along the dimensions that are spanned; programs do not overlap, so its order is
+    free."""
+    still = {d: s for d, s in enumerate(kinds) if s is not None and s.start.base is None}
+    moving = [d for d in range(array.ndim) if d not in still]
+    indices = [_index(plan, starts[d], d, shape[d], shape) for d in moving]
+    have = {e for i in indices for e in i.entries()} | {e for s in still.values() for e in s.group}
     if stray := [a for a in tile.atoms() if a not in have]:
         raise plan.demote(stray)
-    parts = [split_entries(plan, v, v.entries()) for v in (*indices, tile)]
-    entries: tuple[Group, ...] = tuple((e,) for g in unify(parts) for e in g)
-    where = tuple(_safe_index(regroup(plan, i, entries), array.shape[d]) for d, i in enumerate(parts[:-1]))
-    return dense(array.at[where].set(regroup(plan, parts[-1], entries), mode="drop"))
+    indices = [split_entries(plan, i, i.entries()) for i in indices]
+    entries: tuple[Group, ...] = tuple((e,) for g in unify(indices) for e in g)
+    updates = regroup(plan, tile, (*entries, *(s.group for s in still.values() if s.group)))
+    lengths = updates.shape[: len(entries)]
+    updates = lax.reshape(updates, [*lengths, *(s.length for s in still.values())])
+    where = [regroup(plan, i, entries) for i in indices]
+    for at, (dim, span) in enumerate(still.items(), len(entries)):
+        lo, hi = max(span.const, 0), min(span.const + span.length, array.shape[dim])
+        if hi <= lo:
+            return dense(array)
+        updates = slice_dim(updates, at, lo - span.const, hi - span.const)
+        where.append(lax.full(lengths, lo, np.int32))
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(range(len(entries), updates.ndim)),
+        inserted_window_dims=tuple(moving),
+        scatter_dims_to_operand_dims=(*moving, *still),
+    )
+    # What starts outside, on either side, a scatter drops.
+    mode = lax.GatherScatterMode.FILL_OR_DROP
+    return dense(lax.scatter(array, jnp.stack(where, -1), updates, numbers, unique_indices=True, mode=mode))
