@@ -309,7 +309,7 @@ def test_cross_entropy_is_one_pass():
 
 
 SAME = "copy exp clamp add saxpy transpose row_sum row_max row_min row_abssum row_absmax softmax layernorm"
-SAME += " rmsnorm softmax_norms residual_layernorm gemm sort"
+SAME += " rmsnorm softmax_norms residual_layernorm bias_gelu_residual gemm sort"
 
 
 @pytest.mark.parametrize("size", ["small", "ragged"])

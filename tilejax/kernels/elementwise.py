@@ -127,7 +127,7 @@ def bias_gelu_residual(
         here, columns = block.at(nest), block[-1:].at(nest)
         value = x[here].astype(f32) + bias[columns].astype(f32)  # the bias broadcasts by its column axis
         cubic = value * value * value
-        gelu = 0.5 * value * (1.0 + tj.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * cubic)))
+        gelu = value * (0.5 * (1.0 + tj.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * cubic))))
         y(*here).store((gelu + residual[here].astype(f32)).astype(y.dtype))
 
     return y
