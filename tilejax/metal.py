@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from ._jit import as_kernel
-from .backends.metal.msl.source import Buffer, Launch, Source, emit, with_operands
+from .backends.metal.msl.program import emit
+from .backends.metal.msl.source import Buffer, Launch, Source
 from .backends.metal.portable import portable
 from .backends.registry import Options
 
@@ -30,6 +32,6 @@ def source(kernel: Callable[..., Any]) -> Callable[..., Source]:
     def written(*args: Any, cooperative_matrix: bool = False, **kwargs: Any) -> Source:
         traced = this.trace(args, kwargs)
         made = emit(traced.program, this.name, cooperative_matrix=cooperative_matrix)
-        return with_operands(made, traced.operands)
+        return dataclasses.replace(made, operands=tuple(traced.operands))
 
     return written

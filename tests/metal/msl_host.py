@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from tilejax._jit import as_kernel
-from tilejax.backends.metal.msl.source import Source, emit
+from tilejax.backends.metal.msl.program import emit
+from tilejax.backends.metal.msl.source import Source
 from tilejax.backends.registry import Options
 
 SHIM = Path(__file__).parent / "shim"

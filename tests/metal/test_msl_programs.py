@@ -349,6 +349,23 @@ def what_was_loaded_stays(x):
     return y
 
 
+@case(X, want=(np.sort(X, 1) * 2, X[:, 0].copy()))
+def outside_of_nests(x):
+    """Tile operations that are programs of their own; what was loaded of a view outlives a store to it."""
+    y, z, r, c = tj.update(x), tj.output((5,), x.dtype), tj.axis("r", 5), tj.axis("c", 37)
+    here = tj.coord(0, 0), tj.shape(r, c)
+    first = tj.gather(y[here], 0, c)
+    y(*here).store(tj.sort(x[here], c)[0])
+
+    @tj.parallel(r)
+    def _(nest):
+        row = tj.coord(nest.index(r), 0), tj.shape(1, c)
+        y(*row).store(y[row] * 2)
+
+    z(tj.coord(0), tj.shape(r)).store(first)
+    return y, z
+
+
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory) -> Any:
     made, folder = Batch(CASES), tmp_path_factory.mktemp("programs")
