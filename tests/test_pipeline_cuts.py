@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tilejax.transforms.pipeline import find_cuts
+from tilejax.transforms.pipeline import find_cuts, hazard
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 R, C = tj.axis("r", 1), tj.axis("c", 4)
@@ -302,3 +302,51 @@ def test_memory_read_before_the_refill():
         np.testing.assert_array_equal(run(kernel)(X), want)
     ((_, cut),) = find_cuts(tj.make_jaxpr(kernel)(X)).values()
     assert loaded_ahead(cut) == ["x"]
+
+
+def affine_loop(load, store, trips):
+    """Each step loads and stores part of ``y``; a part is (stride, offset, extent)."""
+    (a, b, m), (c, d, k) = load, store
+    part = tj.axis("part", m)
+
+    def kernel(x):
+        y = tj.update(x)
+
+        @tj.parallel(1)
+        def _(nest):
+            @nest.pipeline(tj.axis("steps", trips), carry=0.0)
+            def _(step, total):
+                tile = y[tj.coord(step.index() * a + b), tj.shape(part)]
+                y(tj.coord(step.index() * c + d), tj.shape(k)).store(total)
+                return total + tj.sum(tile, part)
+
+        return y
+
+    return tj.make_jaxpr(kernel)(np.zeros(12, np.float32))
+
+
+def meets(load, store, distance, trips, inside=range(-100, 100)):
+    """Whether some step's store and the load of `distance` steps later have an element in common."""
+    (a, b, m), (c, d, k) = load, store
+    pairs = [(a * (i + distance) + b, c * i + d) for i in range(trips - distance)]
+    return any(set(range(p, p + m)) & set(range(q, q + k)) & set(inside) for p, q in pairs)
+
+
+def test_affine_places_against_every_step():
+    """A cut, and an early load, are refused wherever they would read a store; and, with one stride for both,
+    only there, or where they would outside of the view."""
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(300):
+        trips = int(rng.integers(2, 6))
+        load, store = ((*map(int, rng.integers([-2, 0, 1], [4, 12, 4])),) for _ in range(2))
+        program = affine_loop(load, store, trips)
+        ((_, cut),) = find_cuts(program).values()
+        (nest,) = (e for e in program.jaxpr.eqns if e.primitive.name == "tile_parallel")
+        if cut.overlapped:
+            assert not meets(load, store, 1, trips, range(12))
+        if hazard(nest, 3) is None:
+            assert not any(meets(load, store, d, trips, range(12)) for d in (1, 2, 3))
+        if load[0] == store[0]:
+            assert cut.overlapped != meets(load, store, 1, trips)
+        refused += not cut.overlapped
+    assert 50 < refused < 250
