@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tilejax.transforms.pipeline import find_cuts, hazard
+from tilejax.transforms.hazards import hazard
+from tilejax.transforms.pipeline import find_cuts
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 R, C = tj.axis("r", 1), tj.axis("c", 4)

@@ -12,7 +12,8 @@ from jax.extend.core import Literal
 
 from ...ir.types import Bounds
 from ...transforms.accesses import Access, Walk
-from ...transforms.pipeline import Cut, find_cuts, hazard
+from ...transforms.hazards import hazard
+from ...transforms.pipeline import Cut, find_cuts
 from ...transforms.simplify import simplify
 from ..decisions import MmaDecision, PipelineDecision, StoreDecision, dtypes_of, equations, label
 from .prefetch import pays

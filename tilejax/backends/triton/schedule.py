@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...transforms.pipeline import hazard
+from ...transforms.hazards import hazard
 from .lanes import is_short
 from .tiles import padded
 
