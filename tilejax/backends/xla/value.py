@@ -230,6 +230,7 @@ def unify(vals: Sequence[Val]) -> tuple[Group, ...]:
     of the value with the most dimensions."""
     merged = {g for v in vals for g in v.merged()}
     split = {g for g in merged if any(h != g and set(h) & set(g) for h in merged)}
+    split |= {g for g in merged - split if any(_has_part(v, g) for v in vals) and _is_whole(g, vals)}
     out: list[Group] = []
     seen: set[Entry] = set()
     home = {e: g for g in merged - split for e in g}
@@ -240,6 +241,20 @@ def unify(vals: Sequence[Val]) -> tuple[Group, ...]:
                 out.append(group)
                 seen.update(group)
     return tuple(out)
+
+
+def _has_part(val: Val, group: Group) -> bool:
+    """Whether an array varies along some entries of a merged dimension only. Merging them into it would make
+    XLA divide indices in every element; to split what is merged costs nothing."""
+    alone = {g[0] for g in val.groups if len(g) == 1}
+    return val.array is not None and 0 < len(alone & set(group)) < len(group)
+
+
+def _is_whole(group: Group, vals: Sequence[Val]) -> bool:
+    """Whether there is an array with a merged dimension that is not trimmed."""
+    shape = vals[0].shape
+    lengths = [v.array.shape[v.groups.index(group)] for v in vals if group in v.groups and np.ndim(v.array)]
+    return math.prod(extent_of(e, shape) for e in group) in lengths
 
 
 def regroup(plan: Plan, val: Val, target: tuple[Group, ...]) -> Any:
