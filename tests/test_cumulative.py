@@ -66,6 +66,16 @@ def test_integers_wrap(dtype, name):
     np.testing.assert_array_equal(scans(x, name), ufunc.accumulate(x, 1, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e5m2"])
+def test_extrema_of_short_floats(dtype):
+    x = normal(70, 131).astype(jnp.dtype(dtype))
+    x[1::3, 40] = np.nan
+    wide = np.maximum.accumulate(x.astype(np.float32), 1)
+    got = scans(x, "cummax")
+    assert got.dtype == x.dtype
+    np.testing.assert_array_equal(got.astype(np.float32), wide)
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_what_is_not_finite_spreads_only_forward(data):

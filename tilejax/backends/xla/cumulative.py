@@ -45,7 +45,11 @@ def cumulative(array: Any, op: str, unit: Any, dim: int, reverse: bool, differen
         return lax.cond(lax.is_finite(totals).all(), lambda _, sums: sums, lambda x, _: plain(x), array, sums)
     exact = op in ("max", "min") or jnp.issubdtype(array.dtype, np.integer)
     if exact:
-        return lax.reshape(_running(rows, op, unit, reverse), array.shape)
+        # Shorter floats, which are compared as float32 anyway, are converted once and not in each step.
+        short = jnp.issubdtype(array.dtype, np.floating) and jnp.finfo(array.dtype).bits < 32
+        work = np.float32 if short else array.dtype
+        out = _running(lax.convert_element_type(rows, work), op, unit, reverse)
+        return lax.reshape(lax.convert_element_type(out, array.dtype), array.shape)
     return plain(array)
 
 
