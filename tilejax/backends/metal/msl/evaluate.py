@@ -143,6 +143,11 @@ class Frame:
         """The tile as something whose elements are computed many times."""
         return tile if tile.cheap else self.store(tile)
 
+    def near(self, tile: Tile) -> Tile:
+        """The tile as something whose elements are read very many times: not from the host's buffers."""
+        far = any(s.space in ("device", "constant") for s in tile.reads)
+        return self.store(tile) if far or not tile.cheap else tile
+
     def protect(self, storage: Storage, after: int = 1) -> None:
         """Stores what still has to be computed from a storage that is about to change."""
         frame: Frame | None = self

@@ -27,7 +27,7 @@ def _ranked(frame: Frame, eqn: Any, tile: Tile, axis: int, count: int, descendin
     assert kernel is not None
     length = tile.shape[axis]
     shape = (*tile.shape[:axis], count, *tile.shape[axis + 1 :])
-    tile = frame.store(tile) if length > 1 else tile
+    tile = frame.near(tile) if length > 1 else tile
     wanted = [v in frame.last for v in eqn.outvars]
     storages = [
         kernel.allocate(v.aval.dtype, v.aval.size, frame) if w else None
