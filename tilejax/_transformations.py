@@ -102,7 +102,8 @@ def _derivative_transpose(
     known = [x for i, x in enumerate(operands) if i not in unknown]
     moved: list[Any] = [None]
     if backward is not None and unknown == linear:
-        moved = backward.fn(known, [None if isinstance(ct, ad.Zero) else ct for ct in cotangents])
+        asked = [None if isinstance(ct, ad.Zero) else _there(ct, options) for ct in cotangents]
+        moved = backward.fn(known, asked)
     if any(ct is None for ct in moved):  # no rule, or not for all that is asked for
         back = [*known, *map(ad.instantiate_zeros, cotangents)]
         moved = run_derivative(
@@ -115,6 +116,20 @@ def _derivative_transpose(
     for i, ct in zip(unknown, moved, strict=True):
         result[i] = ct
     return result
+
+
+def _there(x: Any, options: Any) -> Any:
+    """`x`, which lowers only where the backend that was asked for runs: a kernel's own backward kernels
+    choose theirs by the platform, and nothing but them may be left of it."""
+    if options.backend in ("auto", "xla"):
+        return x
+    (out,) = run_derivative([x], closed=_identity(_abstract(x)), linear=(0,), options=options)
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _identity(aval: Any) -> Any:
+    return jax.make_jaxpr(lambda x: [x])(aval)
 
 
 def _batch_first(operands: Any, dims: Any) -> tuple[list[Any], int]:

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import oracle
 import pytest
-from emulate import check_module
+from emulate import check_module, operations
 from jax import lax
 from jax.extend import core as jex
 from kernel_cases import FLOATS, f32, normal
@@ -23,11 +23,18 @@ from tilejax.backends.metal.rewrite import rewrite
 RNG = np.random.default_rng(0)
 
 
+def rewritten(fn, *args):
+    return jax.jit(jex.jaxpr_as_fun(rewrite(jax.make_jaxpr(fn)(*args), PROFILES["mlx"], "a test")))
+
+
+def module_of(fn, *args):
+    return rewritten(fn, *args).trace(*args).lower(lowering_platforms=("METAL",)).compiler_ir()
+
+
 def run(fn, *args):
     """The results of `fn` rewritten for Metal, whose module is in the whitelist."""
-    fn = jax.jit(jex.jaxpr_as_fun(rewrite(jax.make_jaxpr(fn)(*args), PROFILES["mlx"], "a test")))
-    check_module(str(fn.trace(*args).lower(lowering_platforms=("METAL",)).compiler_ir()))
-    return [np.asarray(x) for x in fn(*args)]
+    check_module(str(module_of(fn, *args)))
+    return [np.asarray(x) for x in rewritten(fn, *args)(*args)]
 
 
 def plain(x):
@@ -144,6 +151,26 @@ def test_products_of_bytes_are_exact():
     dims = (((1,), (2,)), ((0,), (0,)))
     (got,) = run(lambda a, b: lax.dot_general(a.astype(np.int32), b.astype(np.int32), dims), a, b)
     np.testing.assert_array_equal(got, np.einsum("bkm,bnk->bmn", a.astype(np.int64), b.astype(np.int64)))
+
+
+def test_dynamic_slices_are_clamped_first():
+    x, i, u = normal(5, 6), np.int32([-3, 9]), normal(2, 3, seed=1)
+
+    def cut(x, i):
+        return lax.dynamic_slice(x, (i[0], i[1]), (2, 3))
+
+    def put(x, i, u):
+        return lax.dynamic_update_slice(x, u, (i[0], i[1]))
+
+    same(cut, x, i)
+    same(put, x, i, u)
+    for fn, args, arrays in ((cut, (x, i), 1), (put, (x, i, u), 2)):
+        (starts,) = (
+            [str(v.owner.name) for v in list(op.operands)[arrays:]]
+            for op in operations(str(module_of(fn, *args)))
+            if "dynamic" in op.name
+        )
+        assert starts == ["stablehlo.clamp"] * 2
 
 
 @pytest.mark.parametrize("mode", ["clip", "fill"])

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from ..._errors import UnsupportedError
+from .indexing import piece
 
 _UNROLLED = 64
 """Up to so many taps are written out; more are a loop."""
@@ -59,9 +60,10 @@ def conv_general_dilated(
     def term(tap: Any, starts: Sequence[Any]) -> Any:
         spatial = [lax.mul(s, np.int32(d)) for s, d in zip(starts, rhs_dilation, strict=True)]
         zero = np.int32(0)
-        seen = lax.dynamic_slice(x, [zero, *spatial, zero, zero], [x.shape[0], *reach, *x.shape[-2:]])
+        sizes = [x.shape[0], *reach, *x.shape[-2:]]
+        seen = lax.dynamic_slice(x, [zero, *spatial, zero, zero], sizes, allow_negative_indices=False)
         seen = lax.slice(seen, [0] * seen.ndim, seen.shape, [1, *window_strides, 1, 1])
-        return contract(seen, lax.dynamic_slice_in_dim(w, tap, 1, axis=0))
+        return contract(seen, piece(w, tap, 1))
 
     def static_term(tap: int, starts: Sequence[int]) -> Any:
         low = [s * d for s, d in zip(starts, rhs_dilation, strict=True)]

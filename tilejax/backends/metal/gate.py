@@ -45,8 +45,10 @@ def check_program(program: Any, profile: Profile, name: str) -> None:
             else:
                 continue
             loc = eqn.params.get("loc") if called in PRIMITIVES else location_of(_compat.frames(eqn))
+            made = f" ({_BECOMES[called]})" if called in _BECOMES else ""
             raise UnsupportedError(
-                f'kernel {name}: {called} of {dtype}, but backend metal with profile "{profile.name}" {why}',
+                f"kernel {name}: {called}{made} of {dtype}, but backend metal with profile "
+                f'"{profile.name}" {why}',
                 loc=loc,
             )
 

@@ -18,12 +18,14 @@ FILL = lax.GatherScatterMode.FILL_OR_DROP
 
 def dynamic_slice(x: Any, *starts: Any, slice_sizes: Sequence[int]) -> Any:
     """A slice that stays inside by its own clamp."""
-    return lax.dynamic_slice(x, clamped(starts, x.shape, slice_sizes), slice_sizes)
+    inner = clamped(starts, x.shape, slice_sizes)
+    return lax.dynamic_slice(x, inner, slice_sizes, allow_negative_indices=False)
 
 
 def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
     """An update that stays inside by its own clamp."""
-    return lax.dynamic_update_slice(x, update, clamped(starts, x.shape, update.shape))
+    inner = clamped(starts, x.shape, update.shape)
+    return lax.dynamic_update_slice(x, update, inner, allow_negative_indices=False)
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[Any]:
@@ -44,6 +46,11 @@ def _index(i: Any) -> Any:
         if isinstance(i, (np.ndarray, np.generic))
         else lax.convert_element_type(i, np.int32)
     )
+
+
+def piece(x: Any, start: Any, size: int) -> Any:
+    """`size` rows of `x` from one that the caller knows to be inside."""
+    return lax.dynamic_slice_in_dim(x, start, size, allow_negative_indices=False)
 
 
 def gather(

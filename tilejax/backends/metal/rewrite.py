@@ -95,6 +95,9 @@ class Rewriter:
             out = self.run(params[INLINED[name]], values)
         elif name in _CONTROL:
             out = _CONTROL[name](self, values, **params)
+        elif name == "scan":  # the same loop around another body
+            body = rewrite(params["jaxpr"], self.profile, self.name)
+            out = eqn.primitive.bind(*values, **params | {"jaxpr": body})
         elif name in DIRECT:
             out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
         else:
@@ -157,33 +160,7 @@ def _cond(reader: Rewriter, values: list[Any], *, branches: Any, **_: Any) -> An
     )
 
 
-def _scan(
-    reader: Rewriter,
-    values: list[Any],
-    *,
-    jaxpr: Any,
-    num_consts: int,
-    num_carry: int,
-    length: int,
-    reverse: bool,
-    unroll: int,
-    **_: Any,
-) -> Any:
-    consts, carry, xs = (
-        values[:num_consts],
-        values[num_consts : num_consts + num_carry],
-        values[num_consts + num_carry :],
-    )
-
-    def step(state: list[Any], each: list[Any]) -> tuple[list[Any], list[Any]]:
-        out = reader.run(jaxpr, [*consts, *state, *each])
-        return out[:num_carry], out[num_carry:]
-
-    carry, ys = lax.scan(step, carry, xs, length=length, reverse=reverse, unroll=unroll)
-    return [*carry, *ys]
-
-
-_CONTROL: dict[str, Callable[..., Any]] = {"while": _while, "cond": _cond, "scan": _scan}
+_CONTROL: dict[str, Callable[..., Any]] = {"while": _while, "cond": _cond}
 
 
 def rewrite(closed: Any, profile: Profile, name: str) -> Any:

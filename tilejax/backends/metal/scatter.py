@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from .elementwise import full
-from .indexing import clamped, column, inside, int32, take_rows
+from .indexing import clamped, column, inside, int32, piece, take_rows
 
 _AT_ONCE = 2**22
 """So many elements are compared or added at once."""
@@ -26,13 +26,13 @@ def _one_by_one(join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             return x
 
         def step(n: Any, x: Any) -> Any:
-            start = {d: lax.squeeze(lax.dynamic_slice_in_dim(s, n, 1), (0,)) for d, s in starts.items()}
+            start = {d: lax.squeeze(piece(s, n, 1), (0,)) for d, s in starts.items()}
             at = clamped([start.get(d, np.int32(0)) for d in range(x.ndim)], x.shape, sizes)
-            old = lax.dynamic_slice(x, at, sizes)
-            new = join(old, lax.squeeze(lax.dynamic_slice_in_dim(rows, n, 1), (0,)))
+            old = lax.dynamic_slice(x, at, sizes, allow_negative_indices=False)
+            new = join(old, lax.squeeze(piece(rows, n, 1), (0,)))
             if start and mode != lax.GatherScatterMode.CLIP:
                 new = lax.select(lax.broadcast_in_dim(inside(start, x.shape, sizes), sizes, ()), new, old)
-            return lax.dynamic_update_slice(x, new, at)
+            return lax.dynamic_update_slice(x, new, at, allow_negative_indices=False)
 
         return lax.fori_loop(np.int32(0), np.int32(rows.shape[0]), step, x)
 
@@ -86,7 +86,7 @@ def _blocks(flat: Any, size: int, step: Callable[[Any, Any, Any], Any], start: A
 
     def trip(i: Any, out: Any) -> Any:
         first = lax.mul(i, np.int32(size))
-        return step(first, lax.dynamic_slice_in_dim(flat, first, size), out)
+        return step(first, piece(flat, first, size), out)
 
     return lax.fori_loop(np.int32(0), np.int32(count), trip, start) if count > 1 else step(0, flat, start)
 
@@ -123,7 +123,7 @@ def _add(x: Any, flat: Any, rows: Any) -> Any:
     )
 
     def step(first: Any, block: Any, total: Any) -> Any:
-        here = rows if rows.shape[0] == size else lax.dynamic_slice_in_dim(rows, first, size)
+        here = rows if rows.shape[0] == size else piece(rows, first, size)
         shape = (size, count, width)
         hits = lax.broadcast_in_dim(_hits(block, count), shape, (0, 1))
         terms = lax.select(hits, lax.broadcast_in_dim(here, shape, (0, 2)), lax.full(shape, 0, wide))
