@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ._jit import as_kernel
@@ -16,7 +16,12 @@ from .backends.registry import Options
 __all__ = ["Buffer", "Launch", "Source", "portable", "source"]
 
 
-def source(kernel: Callable[..., Any]) -> Callable[..., Source]:
+def source(
+    kernel: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+) -> Callable[..., Source]:
     """`source(kernel)(*args, cooperative_matrix=False)` is the kernel in Metal Shading Language at these
     arguments (arrays or `jax.ShapeDtypeStruct`s): an object with `.text` and `.matrix_operations`, and with
     `.launches`, `.buffers`, `.results` and `.operands` for a host that runs it.
@@ -26,7 +31,7 @@ def source(kernel: Callable[..., Any]) -> Callable[..., Source]:
     made of 8x8 atoms. Raises `UnsupportedError` for float64, complex and 8-bit floats, for scopes and
     resources that Metal lacks, and for more than 32 KiB of explicit memory.
     """
-    this = as_kernel(kernel, Options(), None, None)
+    this = as_kernel(kernel, Options(), static_argnums, static_argnames)
 
     @functools.wraps(this.fn)
     def written(*args: Any, cooperative_matrix: bool = False, **kwargs: Any) -> Source:

@@ -25,7 +25,7 @@ def test_a_kernel_for_a_nest_and_how_to_launch_it():
     assert source.text.count("kernel void") == 1
     (launch,) = source.launches
     assert (launch.kernel, launch.groups, launch.threads) == ("saxpy_0", 9 * 4, 128)
-    assert launch.buffers == ("arg0", "arg1", *source.results)
+    assert launch.buffers == ("x_0", "y_1", *source.results)
     assert [(b.role, b.shape, b.dtype) for b in source.buffers] == [
         ("argument", (70, 50), np.float32),
         ("argument", (70, 50), np.float32),
@@ -50,13 +50,32 @@ def test_captured_arrays_and_scalars_are_operands():
     arguments = [b for b in source.buffers if b.role == "argument"]
     assert [b.shape for b in arguments] == [np.shape(o) for o in source.operands] == [(), (), (5,)]
     assert list(map(float, source.operands[:2])) == [3, 2]
-    assert "constant float& arg0 [[buffer(" in source.text
-    assert "device const float* arg2 [[buffer(" in source.text
+    assert "constant float& arg_0 [[buffer(" in source.text
+    assert "device const float* x_2 [[buffer(" in source.text
+
+
+def test_any_name_becomes_one_of_metal():
+    def kernel(params):
+        y = tj.output((3,), np.float32)
+        (x,) = params["größe 2"]
+
+        @tj.parallel(3)
+        def _(nest):
+            here = tj.coord(nest.index()), tj.shape(1)
+            y(*here).store(x[here])
+
+        return y
+
+    kernel.__name__ = "<λ>"
+    text = tj.metal.source(kernel)({"größe 2": [normal(3)]}).text
+    assert re.search(
+        r"kernel void arg_0\(\s+device const float\* params_gr_e_2_0_0 \[\[buffer\(0\)\]\],", text
+    )
 
 
 def test_arguments_may_be_shapes():
     struct = jax.ShapeDtypeStruct((5, 7), jnp.bfloat16)
-    assert "device const bfloat* arg0" in tj.metal.source(kernels.softmax)(struct).text
+    assert "device const bfloat* x_0" in tj.metal.source(kernels.softmax)(struct).text
 
 
 def test_nests_are_launched_in_order_and_outputs_filled_where_they_must():

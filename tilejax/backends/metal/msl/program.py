@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Literal
 
 from ...._errors import UnsupportedError
 from ....ir.types import Scope
@@ -55,17 +56,42 @@ def _sizes(jaxpr: Any) -> Iterator[int]:
             yield from (math.prod(v.aval.shape) for v in eqn.outvars)
 
 
+def _names(jaxpr: Any) -> dict[Any, str]:
+    """What the user calls the views that are loaded from, as far as Metal takes it."""
+    found: dict[Any, str] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "tile_load":
+            found.setdefault(eqn.invars[0], _identifier(eqn.params["name"]))
+        elif "body" in eqn.params:
+            inner, params = eqn.params["body"].jaxpr, eqn.params
+            operands = eqn.invars[params.get("num_bounds", 0) :]
+            names = _names(inner)
+            for var, operand in zip(inner.invars[len(params["extents"]) :], operands, strict=True):
+                if var in names and not isinstance(operand, Literal):
+                    found.setdefault(operand, names[var])
+    return found
+
+
+def _identifier(name: str) -> str:
+    """The letters and digits of a name; a number is put behind it."""
+    kept = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return kept if kept[:1].isalpha() else f"arg_{kept}" if kept else "arg"
+
+
 class _Program:
     def __init__(self, name: str, settings: Settings):
-        self.name, self.settings = re.sub(r"\W", "_", name), settings
+        self.name, self.settings = _identifier(name), settings
         self.given = name
         self.functions: list[str] = []
         self.launches: list[Launch] = []
         self.buffers: list[Buffer] = []
+        self.own: set[Storage] = set()
+        """The arrays that kernels may store to."""
 
     def run(self, program: Any) -> Source:
         jaxpr = program.jaxpr
-        arguments = [self._argument(i, v.aval) for i, v in enumerate(jaxpr.invars)]
+        names = _names(jaxpr)
+        arguments = [self._argument(names.get(v, "arg"), v.aval) for v in jaxpr.invars]
         results = [self._array(x) for x in Frame(None, self.given).run(jaxpr, arguments, self._outside)]
         text = with_prelude(self.functions)
         return Source(
@@ -78,24 +104,24 @@ class _Program:
 
     # Buffers
 
-    def _argument(self, number: int, aval: Any) -> Tile:
+    def _argument(self, name: str, aval: Any) -> Tile:
         space = "device" if aval.shape else "constant"
         dtype = FLOAT32 if aval.dtype == np.float64 else aval.dtype
-        storage = Storage(f"arg{number}", dtype, math.prod(aval.shape), space, mutable=False)
+        storage = Storage(f"{name}_{len(self.buffers)}", dtype, math.prod(aval.shape), space, mutable=False)
         self.buffers.append(Buffer(storage.name, dtype, tuple(aval.shape), "argument"))
         return stored(storage, aval.shape)
 
     def _new(self, dtype: Any, shape: Sequence[int]) -> Stored:
-        storage = Storage(
-            f"out{len(self.buffers)}", np.dtype(dtype), math.prod(shape), "device", mutable=False
-        )
+        name = f"out_{len(self.buffers)}"
+        storage = Storage(name, np.dtype(dtype), math.prod(shape), "device", mutable=False)
+        self.own.add(storage)
         self.buffers.append(Buffer(storage.name, storage.dtype, tuple(shape), "array"))
         return stored(storage, shape)
 
     def _array(self, value: Value) -> Stored:
         """The value in a buffer of its own."""
         assert isinstance(value, Tile)
-        if isinstance(value, Stored) and value.storage.name.startswith("out"):
+        if isinstance(value, Stored) and value.storage in self.own:
             return value
         return self._copy(value)
 
@@ -194,7 +220,7 @@ class _Program:
         """The buffer to store to: the operand's own, or a new one that starts as the operand if it is not
         stored `whole`."""
         value = values[position]
-        own = isinstance(value, Stored) and value.storage.name.startswith("out")
+        own = isinstance(value, Stored) and value.storage in self.own
         readers = [x for i, x in enumerate(values) if i != position] + [x for _, x in frame.live()]
         if own and not any(value.storage in x.reads for x in readers if isinstance(x, Tile)):
             return value
