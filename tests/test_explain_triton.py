@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_triton_prefetch import COLUMNS, X, running
+from test_triton_prefetch import X, running
 
 import tilejax as tj
 from tilejax import kernels
@@ -166,7 +166,8 @@ def test_what_an_earlier_step_stores_is_not_loaded_ahead():
         assert ("may read what the store" in pipeline.reason) != overlapped
 
 
-def test_columns_of_a_small_grid_are_lanes():
-    assert COLUMNS > 256  # what the kernels above store is too much for lanes
-    q = jax.ShapeDtypeStruct((300, 4, 5, 6), np.float32)
-    assert only(explain(kernels.structured_sum, q).pipelines).reason.endswith("lanes of one")
+def test_programs_that_run_as_lanes_of_one(monkeypatch):
+    monkeypatch.setattr("tilejax.backends.triton.explain.lanes_of", lambda nest: (0, 8))
+    pipeline = only(explain(running(5), X, np.zeros((2, 2), np.int32)).pipelines)
+    assert not pipeline.overlapped
+    assert pipeline.reason == "one loop for all programs that run as lanes of one"
