@@ -13,39 +13,44 @@ from jax.experimental.pallas import triton as plgpu
 
 from ...ir.types import Bounds
 from .cuts import Facts
-from .tiles import View, as_index, padded, padded_shape, scalar
+from .tiles import View, as_index, padded_shape, scalar
 from .units import squeezed
 
 
-def load(facts: Facts, eqn: Any, view: View, starts: Sequence[Any], fallback: Any) -> Any:
-    """`tile_load`."""
+def load(facts: Facts, eqn: Any, view: View, starts: Sequence[Any], fallback: Any, piece: Any = None) -> Any:
+    """`tile_load`; of a `piece` of its last dimension, if there is one."""
     shape = eqn.params["shape"]
-    extents = padded_shape(squeezed(shape))
+    extents = _extents(shape, piece)
     if 0 in view.shape:
         return lax.broadcast(fallback, extents)
-    offsets, mask = _place(facts, eqn, view, starts, shape)
+    offsets, mask = _place(facts, eqn, view, starts, shape, piece)
     if view.barrier:
         plgpu.debug_barrier()  # other threads of this program may have stored what these load
     other = None if mask is None else lax.broadcast(fallback, extents)
     return plgpu.load(view.ref.at[offsets], mask=mask, other=other)
 
 
-def store(facts: Facts, eqn: Any, view: View, tile: Any, starts: Sequence[Any]) -> None:
-    """`tile_store`."""
+def store(facts: Facts, eqn: Any, view: View, tile: Any, starts: Sequence[Any], piece: Any = None) -> None:
+    """`tile_store`; of a `piece`."""
     shape = eqn.invars[1].aval.shape
     if 0 in view.shape or 0 in shape:
         return
-    offsets, mask = _place(facts, eqn, view, starts, shape)
+    offsets, mask = _place(facts, eqn, view, starts, shape, piece)
     if view.barrier:
         plgpu.debug_barrier()  # threads may still be loading what these overwrite
     plgpu.store(view.ref.at[offsets], tile, mask=mask)
 
 
+def _extents(shape: Sequence[int], piece: Any) -> tuple[int, ...]:
+    extents = padded_shape(squeezed(shape))
+    return extents if piece is None else (*extents[:-1], piece.width)
+
+
 def _place(
-    facts: Facts, eqn: Any, view: View, starts: Sequence[Any], shape: Sequence[int]
+    facts: Facts, eqn: Any, view: View, starts: Sequence[Any], shape: Sequence[int], piece: Any
 ) -> tuple[Any, Any]:
     """The flat offset of each element of the tile, and which of them are in the tile and in the view."""
-    extents = padded_shape(squeezed(shape))
+    extents = _extents(shape, piece)
     index_type = view.index_type
     offsets: Any = scalar(0, index_type)
     mask: Any = None
@@ -59,9 +64,12 @@ def _place(
         if extent == 1:
             index = start
         else:
-            place = lax.broadcasted_iota(np.int32, extents, dim)
-            index, dim = place + start, dim + 1
-            if extent != padded(extent):
+            place, width = lax.broadcasted_iota(np.int32, extents, dim), extents[dim]
+            dim += 1
+            if piece is not None and dim == len(extents):
+                place = place + piece.start
+            index = place + start
+            if extent % width:
                 tests.append(place < np.int32(extent))
         offsets = offsets + as_index(index, index_type) * scalar(stride, index_type)
         if eqn.params["bounds"] is Bounds.ZERO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from .lane_kernel import LaneKernel
 from .lanes import Lanes, NotLanes, cell
 from .order import indices_of
 from .room import room_of
-from .schedule import contracts, lane_extents, lanes_of, stages_of, warps_of
+from .schedule import contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
+from .streams import NotStreams, StreamKernel
 from .tiles import View
 
 
@@ -54,11 +56,10 @@ def launch(
                 continue
             ref = outputs[i - split] if written else inputs[places[i]]
             barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
-            out.append(View(ref, tuple(aval.shape), room, barrier))
+            out.append(View(ref, tuple(aval.shape), room, written, barrier))
         return out
 
-    def one(*refs: Any) -> None:
-        evaluator = Kernel(contracts(body.jaxpr))
+    def one(evaluator: Kernel, *refs: Any) -> None:
         forms = introduce(evaluator.facts, body, extents)
         indices = indices_of(eqn, pl.program_id(0))
         evaluator.facts.indices.update(zip(body.jaxpr.invars, indices, strict=False))
@@ -89,13 +90,16 @@ def launch(
             name="_".join(("tilejax", *params["names"])),
         )(*(flat[i] for i in taken))
 
-    lanes = lanes_of(eqn)
-    try:
-        if lanes is None:
-            raise NotLanes
-        out = call(functools.partial(many, lanes), lane_extents(extents, lanes))
-    except NotLanes:
-        out = call(one, extents)
+    out = None
+    if (lanes := lanes_of(eqn)) is not None:
+        with contextlib.suppress(NotLanes):
+            out = call(functools.partial(many, lanes), lane_extents(extents, lanes))
+    elif (rows := rows_of(eqn)) is not None:
+        with contextlib.suppress(NotStreams):
+            length, width = rows
+            out = call(functools.partial(one, StreamKernel(length=length, width=width)), extents)
+    if out is None:
+        out = call(functools.partial(one, Kernel(contracts(body.jaxpr))), extents)
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)

@@ -38,8 +38,9 @@ def warps_of(jaxpr: Any) -> int:
         elif eqn.primitive.name == "tile_reduce":
             largest["tile_reduce"] = max(largest["tile_reduce"], operands)
     sorts = [eqn for eqn in equations(jaxpr) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
-    if sorts:  # exchanges within a warp need no shared memory
-        return min(max(padded(max(math.prod(e.invars[0].aval.shape) for e in sorts)) // 1024, 1), 16)
+    if sorts:
+        longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
+        return min(max(longest // 512, 1), 16 if rows_of_body(jaxpr) is None else 4)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     few = 2048 if largest["tile_reduce"] > 1 else 4096
@@ -99,3 +100,17 @@ def lane_extents(extents: Sequence[int], lanes: tuple[int, int]) -> list[int]:
     """The grid of the launches that run so many programs as one."""
     axis, width = lanes
     return [-(-n // width) if i == axis else n for i, n in enumerate(extents)]
+
+
+def rows_of(eqn: Any) -> tuple[int, int] | None:
+    """The extent of the rows of a `tile_parallel` that are too long to be held, and that of the pieces in
+    which they are read; None if there are none."""
+    return rows_of_body(eqn.params["body"].jaxpr)
+
+
+def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
+    """The same, of its body."""
+    shapes = [v.aval.shape for e in equations(jaxpr) for v in _tiles(e)]
+    longest = max((n for shape in shapes for n in shape), default=0)
+    selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr))
+    return (longest, 2048 if selects else 4096) if longest > (4096 if selects else 32768) else None

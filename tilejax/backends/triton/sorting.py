@@ -3,35 +3,37 @@ index that breaks ties. A comparator is symmetric: each of its two places comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from .keys import from_keys, to_keys
-from .tiles import back, full, last, padded, place, scalar
+from .tiles import back, full, last, padded, place, scalar, wide_types
 
 Arrays = Sequence[Any]
 
 
 def sort(tile: Any, shape, *, axis: int, descending: bool, **_: Any) -> list[Any]:
     """`tile_sort`."""
-    arrays, unpack = _pack(last(tile, axis), last(place(shape, axis), axis), shape[axis], descending)
-    return [back(x, axis) for x in unpack(_sorted(arrays, arrays[0].shape[-1], True))]
+    n = shape[axis]
+    arrays = pack(last(tile, axis), last(place(shape, axis), axis), n, descending)
+    return [back(x, axis) for x in unpack(_sorted(arrays, padded(n)), tile.dtype, n, descending)]
 
 
 def top_k(tile: Any, shape, *, axis: int, k: int, largest: bool, **_: Any) -> list[Any]:
-    """`tile_top_k`: sorted blocks, of two of which the better half stays, until one is left."""
-    arrays, unpack = _pack(last(tile, axis), last(place(shape, axis), axis), shape[axis], largest)
-    return [back(x, axis) for x in unpack(selected(arrays, padded(k)))]
+    """`tile_top_k`."""
+    n = shape[axis]
+    arrays = pack(last(tile, axis), last(place(shape, axis), axis), n, largest)
+    return [back(x, axis) for x in unpack(selected(arrays, padded(k)), tile.dtype, n, largest)]
 
 
 def selected(arrays: Arrays, k: int) -> list[Any]:
-    """The `k` first along the last axis, in order; `k` is a power of two."""
-    arrays = _sorted(arrays, k, False)
+    """The `k` first along the last axis, in order; `k` is a power of two. Blocks are sorted, and of two of
+    them the better half stays, until one is left."""
+    arrays = _sorted(arrays, k)
     while (n := arrays[0].shape[-1]) > k:
         # Of two blocks, one up and one down, the first of each pair are the first of all, bitonic.
         pairs = [lax.reshape(x, (*x.shape[:-1], n // (2 * k), 2, k)) for x in arrays]
@@ -49,8 +51,20 @@ def _first(pairs: Any) -> Any:
     return lax.reduce_sum(jnp.where(here, pairs, zero), (pairs.ndim - 2,))
 
 
-def _sorted(arrays: Arrays, block: int, whole: bool) -> list[Any]:
-    """The last axis sorted in blocks, in turn up and down; all of it up if `whole`."""
+def merged(a: Arrays, b: Arrays) -> list[Any]:
+    """The first of two sorted sequences together, as many as each has."""
+    n, distance = a[0].shape[-1], a[0].shape[-1] // 2
+    turned = list(b)
+    while distance:
+        pairs = [lax.reshape(x, (*x.shape[:-1], n // (2 * distance), 2, distance)) for x in turned]
+        turned = [lax.reshape(_other(x), (*x.shape[:-3], n)) for x in pairs]
+        distance //= 2
+    after = _after(a, turned)
+    return _merge([jnp.where(after, y, x) for x, y in zip(a, turned, strict=True)], n)
+
+
+def _sorted(arrays: Arrays, block: int) -> list[Any]:
+    """The last axis sorted in blocks, in turn up and down, one block up."""
     size = 2
     while size <= block:
         arrays = _merge(arrays, size)
@@ -75,10 +89,15 @@ def _merge(arrays: Arrays, size: int) -> list[Any]:
 
 def _exchange(pairs: Arrays, first: Any) -> list[Any]:
     """Of the two elements along the last dimension but one, at each place the lesser one where `first`."""
-    dim = pairs[0].ndim - 2
-    others = [jnp.expand_dims(lax.reduce_sum(x, (dim,)), dim) - x for x in pairs]
+    others = [_other(x) for x in pairs]
     swap = _after(pairs, others) == first
     return [jnp.where(swap, other, x) for x, other in zip(pairs, others, strict=True)]
+
+
+def _other(pairs: Any) -> Any:
+    """At each place the other element along the last dimension but one."""
+    dim = pairs.ndim - 2
+    return jnp.expand_dims(lax.reduce_sum(pairs, (dim,)), dim) - pairs
 
 
 def _after(a: Arrays, b: Arrays) -> Any:
@@ -89,36 +108,35 @@ def _after(a: Arrays, b: Arrays) -> Any:
     return after
 
 
-def _pack(
-    values: Any, index: Any, count: int, descending: bool
-) -> tuple[list[Any], Callable[[Arrays], list[Any]]]:
-    """Arrays whose order is that of the values and then of the indices, padding last; and what gives values
-    and indices back."""
+def pack(values: Any, index: Any, count: int, descending: bool) -> list[Any]:
+    """Arrays whose order is that of the values and then of the indices; those from `count` on go last."""
     keys = to_keys(values)
     keys = ~keys if descending else keys
-    narrow = values.dtype.itemsize <= 2 and values.shape[-1] <= 2**16
-    inside = index < np.int32(count)
 
     def pad(x: Any) -> Any:
         worst = full(x.shape, jnp.iinfo(x.dtype).max, x.dtype)
-        return x if count == values.shape[-1] else jnp.where(inside, x, worst)
+        return jnp.where(index < np.int32(count), x, worst)
 
-    def value(keys: Any) -> Any:
-        return from_keys(~keys if descending else keys, values.dtype)
-
-    if narrow:
-        packed = [pad((keys << scalar(16, np.int32)) | index)]
-        low = 2**16 - 1
-        return packed, lambda x: [value(x[0] >> scalar(16, np.int32)), x[0] & scalar(low, np.int32)]
+    if _is_narrow(values.dtype, count):
+        return [pad((keys << scalar(16, np.int32)) | index)]
     if keys.dtype.itemsize == 8:
-        return [pad(keys), index], lambda x: [value(x[0]), x[1]]
-    with jax.enable_x64(True):
-        wide, shift = lax.convert_element_type(keys, np.int64), scalar(32, np.int64)
-        packed = [pad((wide << shift) | lax.convert_element_type(index, np.int64))]
+        return [pad(keys), index]
+    with wide_types(np.int64):
+        wide = lax.convert_element_type(keys, np.int64) << scalar(32, np.int64)
+        return [pad(wide | lax.convert_element_type(index, np.int64))]
 
-    def unpack(x: Arrays) -> list[Any]:
-        with jax.enable_x64(True):
-            keys = lax.convert_element_type(x[0] >> shift, np.int32)
-            return [value(keys), lax.convert_element_type(x[0], np.int32)]
 
-    return packed, unpack
+def unpack(arrays: Arrays, dtype: Any, count: int, descending: bool) -> list[Any]:
+    """Values and indices."""
+    keys, *rest = arrays
+    if _is_narrow(dtype, count):
+        keys, rest = keys >> scalar(16, np.int32), [keys & scalar(2**16 - 1, np.int32)]
+    elif not rest:
+        rest = [lax.convert_element_type(keys, np.int32)]
+        keys = lax.convert_element_type(keys >> scalar(32, np.int64), np.int32)
+    return [from_keys(~keys if descending else keys, dtype), rest[0]]
+
+
+def _is_narrow(dtype: Any, count: int) -> bool:
+    """Whether key and index fit 32 bits."""
+    return dtype.itemsize <= 2 and count <= 2**16

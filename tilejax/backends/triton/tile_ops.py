@@ -158,14 +158,22 @@ def fold(tile: Any, shape, start: Any, axes, order: Order, combine: Callable[[An
 
 def argreduce(tile: Any, shape, *, op: str, axis: int, index_dtype: Any, **_: Any) -> Any:
     """`tile_argreduce`. Triton's takes the first of equals, but knows no NaN: it gets keys."""
-    keys = to_keys(tile)
-    info = jnp.iinfo(keys.dtype)
-    if op == "min" and jnp.issubdtype(tile.dtype, np.floating):  # the keys of NaN are greatest
-        nan = keys == scalar(jnp.iinfo(f"int{8 * tile.dtype.itemsize}").max, keys.dtype)
-        keys = jnp.where(nan, full(keys.shape, info.min, keys.dtype), keys)
-    keys = masked(keys, shape, info.min if op == "max" else info.max, (axis,))
+    keys, worst = arg_keys(tile, op)
+    keys = masked(keys, shape, worst, (axis,))
     found = (lax.argmax if op == "max" else lax.argmin)(keys, axis, np.int32)
     return found.astype(index_dtype)
+
+
+def arg_keys(tile: Any, op: str) -> tuple[Any, int]:
+    """Integers in the order of the values, NaN the extremum, and what is none."""
+    keys = to_keys(tile)
+    info = jnp.iinfo(keys.dtype)
+    if op == "max":
+        return keys, int(info.min)
+    if jnp.issubdtype(tile.dtype, np.floating):  # the keys of NaN are greatest
+        nan = keys == scalar(2 ** (8 * tile.dtype.itemsize - 1) - 1, keys.dtype)
+        keys = jnp.where(nan, full(keys.shape, info.min, keys.dtype), keys)
+    return keys, int(info.max)
 
 
 def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> Any:

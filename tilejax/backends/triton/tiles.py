@@ -33,6 +33,8 @@ class View:
     shape: tuple[int, ...]
     room: tuple[int, ...]
     """The shape in memory: what is beyond the view's own is 0."""
+    stored: bool
+    """Whether the programs store it."""
     barrier: bool
     """Whether a program both loads and stores it: its threads then wait for each other in between."""
 

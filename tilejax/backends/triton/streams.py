@@ -1,0 +1,229 @@
+"""Rows that are longer than a program should hold go through it in pieces: what has the long dimension is a
+function of the piece, computed where a reduction or a store needs it, and loaded again for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...ir.types import Order
+from ..xla.tile_ops import identity
+from . import access, elementwise, sorting, tile_ops
+from .cuts import called
+from .kernel import Kernel
+from .tiles import full, padded, padded_shape
+from .units import Call, call, squeezed
+
+
+class NotStreams(Exception):
+    """The rows have to be held whole."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The places `start .. start + width - 1` along the long dimension."""
+
+    start: Any
+    width: int
+    made: dict[int, Any] = field(default_factory=dict)
+    """What streams gave for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A tile whose last dimension is long; `make` gives the padded array of a piece."""
+
+    make: Callable[[Piece], Any]
+
+    def at(self, piece: Piece) -> Any:
+        if id(self) not in piece.made:
+            piece.made[id(self)] = self.make(piece)
+        return piece.made[id(self)]
+
+
+@dataclass
+class StreamKernel(Kernel):
+    """`length` is the long extent, `width` that of a piece."""
+
+    length: int = 0
+    width: int = 0
+
+    def apply(self, eqn: Any, values: list[Any]) -> list[Any]:
+        if called(eqn) is not None:
+            return super().apply(eqn, values)
+        results = [squeezed(v.aval.shape) for v in eqn.outvars]
+        operands = [s for v in eqn.invars if (s := squeezed(v.aval.shape))]
+        shapes = operands if eqn.primitive.name == "tile_store" else [*operands, *results]
+        if eqn.primitive.name in ("tile_load", "tile_store"):
+            shapes = results if eqn.primitive.name == "tile_load" else [squeezed(eqn.invars[1].aval.shape)]
+        if not any(self.length in s for s in shapes):
+            return super().apply(eqn, values)
+        if any(self.length in s[:-1] for s in shapes) or "body" in eqn.params:
+            raise NotStreams
+        name = eqn.primitive.name
+        if name == "tile_load":
+            return [Stream(lambda piece: self._load(eqn, values, piece))]
+        if name == "tile_store":
+            return [self._store(eqn, values)]
+        this = call(eqn)
+        if name.startswith("tile_"):
+            rule = getattr(self, f"_{name.removeprefix('tile_')}", None)
+            if rule is None:
+                raise NotStreams
+            return rule(this, values)
+        self.facts.learn(eqn)
+        return [self._elementwise(this, values)]
+
+    def _pieces(self, step: Callable[[Piece, Any], Any], start: Any, first: int = 0) -> Any:
+        """`step` over all pieces from the given one on, in order."""
+
+        def body(i: Any, carry: Any) -> Any:
+            place = lax.convert_element_type(i, np.int32) * np.int32(self.width)
+            return step(Piece(place, self.width), carry)
+
+        return lax.fori_loop(first, -(-self.length // self.width), body, start)
+
+    def _inside(self, shape: Sequence[int], piece: Piece) -> Any:
+        """Which elements of a piece are the tile's own, None if all are."""
+        if self.length % piece.width == 0:
+            return None
+        spot = lax.broadcasted_iota(np.int32, shape, len(shape) - 1)
+        return spot + piece.start < np.int32(self.length)
+
+    def _own(self, stream: Any, piece: Piece, value: Any) -> Any:
+        """A piece of a tile with `value` beyond its end."""
+        array = stream.at(piece)
+        inside = self._inside(array.shape, piece)
+        return array if inside is None else jnp.where(inside, array, full(array.shape, value, array.dtype))
+
+    def _load(self, eqn: Any, values: list[Any], piece: Piece) -> Any:
+        view, *starts, fallback = values
+        if view.stored:
+            raise NotStreams
+        return access.load(self.facts, eqn, view, starts, fallback, piece)
+
+    def _store(self, eqn: Any, values: list[Any]) -> Any:
+        view, stream, *starts = values
+
+        def step(piece: Piece, carry: Any) -> Any:
+            access.store(self.facts, eqn, view, stream.at(piece), starts, piece)
+            return carry
+
+        self._pieces(step, np.int32(0))
+        return view
+
+    def _elementwise(self, this: Call, values: list[Any]) -> Any:
+        name, (target,) = this.name, this.targets
+        params = this.params
+        lead = target[:-1]
+        if name == "iota":
+            along = params["dimension"] == len(target) - 1
+
+            def places(piece: Piece) -> Any:
+                extents = (*padded_shape(lead), piece.width)
+                index = lax.broadcasted_iota(np.int32, extents, params["dimension"])
+                return (index + piece.start if along else index).astype(this.dtypes[0])
+
+            return Stream(places)
+        if name == "broadcast_in_dim":
+            dims = params["broadcast_dimensions"]
+            if isinstance(values[0], Stream) and dims[-1] != len(target) - 1:
+                raise NotStreams
+
+            def spread(piece: Piece) -> Any:
+                value = values[0].at(piece) if isinstance(values[0], Stream) else values[0]
+                return lax.broadcast_in_dim(value, (*padded_shape(lead), piece.width), dims)
+
+            return Stream(spread)
+        if name in ("reshape", "squeeze", "expand_dims", "transpose"):
+            order = params.get("permutation", range(len(target)))
+            if this.shapes[0] != target or list(order) != list(range(len(target))):
+                raise NotStreams
+            return values[0]
+
+        def piecewise(piece: Piece) -> Any:
+            shape = (*lead, piece.width)
+            inner = replace(
+                this, shapes=tuple((*s[:-1], piece.width) if s else s for s in this.shapes), targets=(shape,)
+            )
+            return elementwise.apply(inner, [v.at(piece) if isinstance(v, Stream) else v for v in values])[0]
+
+        return Stream(piecewise)
+
+    def _reduce(self, this: Call, values: list[Any]) -> list[Any]:
+        p, (shape,), (target,) = this.params, this.shapes, this.targets
+        if len(shape) - 1 not in p["axes"]:
+            raise NotStreams
+        stream, op, dtype = values[0], p["op"], this.dtypes[0]
+        exact = op in ("max", "min", "and", "or") or jnp.issubdtype(dtype, np.integer)
+        if not exact and p["order"] is not Order.UNORDERED_TREE:
+            raise NotStreams
+        none = identity(op, dtype)
+
+        def step(piece: Piece, total: Any) -> Any:
+            array = self._own(stream, piece, none)
+            part = tile_ops.reduce(array, (*shape[:-1], piece.width), **p)
+            return tile_ops.COMBINE[op](total, part)
+
+        return [self._pieces(step, full(padded_shape(target), none, dtype))]
+
+    def _argreduce(self, this: Call, values: list[Any]) -> list[Any]:
+        p, (shape,) = this.params, this.shapes
+        if p["axis"] != len(shape) - 1:
+            raise NotStreams
+        stream, greater = values[0], p["op"] == "max"
+
+        def step(piece: Piece, best: Any) -> Any:
+            array = stream.at(piece)
+            keys, worst = tile_ops.arg_keys(array, p["op"])
+            inside = self._inside(array.shape, piece)
+            keys = keys if inside is None else jnp.where(inside, keys, full(keys.shape, worst, keys.dtype))
+            last = keys.ndim - 1
+            part = (lax.reduce_max if greater else lax.reduce_min)(keys, (last,))
+            index = (lax.argmax if greater else lax.argmin)(keys, last, np.int32) + piece.start
+            if best is None:
+                return part, index
+            better = part > best[0] if greater else part < best[0]
+            return jnp.where(better, part, best[0]), jnp.where(better, index, best[1])
+
+        _, index = self._pieces(step, step(Piece(np.int32(0), self.width), None), 1)
+        return [index.astype(this.dtypes[0])]
+
+    def _gather(self, this: Call, values: list[Any]) -> list[Any]:
+        """One element of a row: a piece that is only that."""
+        stream, index, fallback = values[0], values[1], values[-1]
+        if (
+            not isinstance(stream, Stream)
+            or len(values) != 3
+            or this.shapes[0] != (self.length,)
+            or index.shape
+        ):
+            raise NotStreams
+        inside = (index >= 0) & (index < np.int32(self.length))
+        here = jnp.minimum(jnp.maximum(index, 0), np.int32(self.length - 1))
+        found = lax.reshape(stream.at(Piece(here, 1)), ())
+        return [jnp.where(inside, found, fallback)]
+
+    def _top_k(self, this: Call, values: list[Any]) -> list[Any]:
+        """The best of each piece, merged with the best of those before."""
+        p, (shape,) = this.params, this.shapes
+        k = padded(p["k"])
+        if p["axis"] != len(shape) - 1 or k > self.width:
+            raise NotStreams
+        stream, dtype = values[0], this.dtypes[0]
+
+        def best(piece: Piece) -> Any:
+            array = stream.at(piece)
+            index = lax.broadcasted_iota(np.int32, array.shape, array.ndim - 1) + piece.start
+            return sorting.selected(sorting.pack(array, index, self.length, p["largest"]), k)
+
+        def step(piece: Piece, found: Any) -> Any:
+            return sorting.merged(found, best(piece))
+
+        found = self._pieces(step, best(Piece(np.int32(0), self.width)), 1)
+        return sorting.unpack(found, dtype, self.length, p["largest"])
