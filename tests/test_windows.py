@@ -130,3 +130,34 @@ def test_a_field_of_the_whole_image():
     want = sum(x[i : 7 + i, j : 9 + j] for i in range(3) for j in range(3))
     np.testing.assert_array_equal(tj.jit(blur)(x), want)
     assert not set(operations(blur, jnp.asarray(x))) & (LOOPS | INDEXED | {"reduce"})
+
+
+@pytest.mark.parametrize("shift", [0, -4, 3])
+@pytest.mark.parametrize(("programs", "stride", "taps"), [(5, 2, 3), (4, 1, 2), (3, 2, 70), (2, 9, 4)])
+def test_windows_that_move_with_a_loop(programs, stride, taps, shift):
+    """The start depends on the step and on the program: no gather, edges on both sides."""
+
+    def kernel(x):
+        y = tj.output((programs, taps), x.dtype)
+        p, t, one = tj.axis("programs", programs), tj.axis("tap", taps), tj.axis("one", 1)
+
+        @tj.parallel(p)
+        def _(nest):
+            @nest.serial(tj.axis("steps", 6), carry=tj.zeros(tj.shape(t), x.dtype))
+            def total(step, total):
+                here = tj.coord(nest.index(p) * stride + step.index() * 5 + shift)
+                return total * 0.5 + x(here, tj.shape(t)).load(-1.0)
+
+            y(tj.coord(nest.index(p), 0), tj.shape(one, t)).store(tj.broadcast_to(total, tj.shape(one, t)))
+
+        return y
+
+    x = np.arange(1.0, 34.0, dtype=np.float32)
+    padded = np.concatenate([np.full(200, -1.0), x, np.full(200, -1.0)])
+    want = np.zeros((programs, taps))
+    for i in range(programs):
+        for step in range(6):
+            at = 200 + i * stride + step * 5 + shift
+            want[i] = want[i] * 0.5 + padded[at : at + taps]
+    np.testing.assert_array_equal(tj.jit(kernel)(x), want)
+    assert taps > 64 or "gather" not in operations(kernel, jnp.asarray(x))

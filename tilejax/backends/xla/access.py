@@ -100,6 +100,13 @@ def load(
     if indexed:
         taps = _taps(plan, starts, shape, indexed)
         if taps is not None:
+            for d, tap in taps.items():
+                form = starts[d].affine
+                if form is not None and form.base is not None:
+                    # A start that moves with a loop: what all taps read together, then windows of that.
+                    start = Affine(form.const, {}, form.base, form.lo, form.hi)
+                    taps[d] = replace(tap, start=0)
+                    array = _read(array, d, Span((), taps[d].last + 1, start), fill, bounds)
             dims = tuple(taps[d] if span is None else span.group for d, span in enumerate(kinds))
             fill = np.zeros((), view.dtype)[()] if _is_zero(fallback) else fill
             return Val(shape, view.dtype, window=Window(array, dims, fill))
@@ -214,7 +221,7 @@ def _taps(plan: Plan, starts: list[Val], shape: tuple[int, ...], indexed: list[i
     used: list[Atom] = [a for i, s in enumerate(starts) if i not in indexed for a in s.atoms()]
     for d in indexed:
         form = starts[d].affine
-        strided = strided_atoms(form.coefs) if form is not None and form.base is None else None
+        strided = strided_atoms(form.coefs) if form is not None else None
         if form is None or strided is None or set(used) & set(strided[0]):
             return None
         atoms, stride = strided
