@@ -5,9 +5,9 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_pipeline import KERNELS, SCHEDULES, data
 
 import tilejax as tj
-from test_pipeline import KERNELS, SCHEDULES, data
 
 SIZE = 64
 SHUFFLE = np.eye(SIZE, dtype=np.float32)[np.random.default_rng(0).permutation(SIZE)]
