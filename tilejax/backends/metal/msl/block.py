@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,35 @@ class Block:
         advance = f"++{name}" if step == 1 else f"{name} += {step}u"
         with self.inner(f"for (uint {name} = {begin}; {name} < {end}; {advance})") as block:
             yield block, name
+
+    @contextmanager
+    def elements(self, shape: Sequence[int]) -> Iterator[tuple[Block, Index]]:
+        """Each thread's share of the elements of `shape`: the scope of one, and its index. How many it takes
+        is a constant, so that what it keeps of them lies in registers once the loop is unrolled."""
+        kernel, size, before = self.kernel, math.prod(shape), len(self.accesses)
+        block = Block(kernel, self.accesses, self)
+        flat = block.owner = "lane" if size <= kernel.lanes > 1 else kernel.fresh("i")
+        if size > kernel.lanes > 1:
+            kernel.turns[flat] = kernel.fresh("q")
+        index = block.unravel(flat, shape)
+        yield block, index
+        if not size or not block.lines:
+            del self.accesses[before:]
+            return
+        lines = block.lines
+        if kernel.lanes == 1:
+            header = f"for (uint {flat} = 0; {flat} < {size}u; ++{flat})"
+        elif size <= kernel.lanes:
+            header = f"if (lane < {size}u)" if size < kernel.lanes else ""
+        else:
+            turn, count = kernel.turns[flat], -(-size // kernel.lanes)
+            if size % kernel.lanes:
+                lines = [f"if ({flat} < {size}u) {{", *indent(lines), "}"]
+            lines = [f"const uint {flat} = {turn} * {kernel.lanes}u + lane;", *lines]
+            header = f"for (uint {turn} = 0; {turn} < {count}u; ++{turn})"
+            if any(a.storage.striped for a in self.accesses[before:]):
+                self.lines.append("#pragma clang loop unroll(full)")
+        self.lines += [f"{header} {{".lstrip(), *indent(lines), "}"]
 
     def read(self, storage: Storage, offset: str, owner: Hashable, inside: str = "", other: str = "") -> str:
         """An element of a storage; `other` unless `inside`, if there is such a condition."""

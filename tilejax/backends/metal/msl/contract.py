@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import simdgroup
+from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, rule
 from .kernel import Kernel
@@ -77,6 +78,9 @@ class _Sum:
         ]
         whole = not any(staged) or chunk == self.extents[self.summed[0]]
         storage = in_place or kernel.allocate(acc.dtype, acc.size, self.frame)
+        if self._spread(kernel, storage, acc) and not in_place:
+            acc = kernel.keep(acc, storage)
+            in_place = storage
         if whole:
             with self._stage(kernel, staged, "", 0) as operands:
                 self._add(kernel, acc, storage, operands, "")
@@ -127,29 +131,54 @@ class _Sum:
         first: str,
         chunk: int = 0,
     ) -> None:
+        """Adds the products of the operands, which begin at `first` of the contracted axis, to `acc`."""
         shape, kind = acc.shape, type_of(self.wide)
+        if self._spread(kernel, storage, acc):
+            # The contracted loops outside: what a thread's elements have in common is read once for all.
+            with (
+                kernel.step(scoped=False) as block,
+                self._loops(block, first, chunk) as (inner, summed),
+                inner.elements(shape) as (one, index),
+            ):
+                product = self._product(one, operands, summed | self._at(index), first)
+                total = arithmetic("add", self.wide, one.get(acc, index), product)
+                one.write(storage, one.flatten(index, shape), total, "flat")
+            return
         with kernel.each(shape) as (block, index):
             total = block.variable(kind, convert(block.get(acc, index), acc.dtype, self.wide))
-            at = dict(zip(self.labels, index, strict=True))
-            with ExitStack() as loops:
-                inner = block
-                for x in self.summed:
-                    stop: Any = self.extents[x]
-                    if first and x == self.summed[0] and stop % chunk:
-                        stop = f"min({chunk}u, {stop}u - {first})"
-                    elif first and x == self.summed[0]:
-                        stop = chunk
-                    inner, at[x] = loops.enter_context(inner.count(stop))
-                texts = []
-                for own, operand in zip(self.operands, operands, strict=True):
-                    here = dict(at)
-                    if first and own is operand and self.summed[0] in own.labels:
-                        here[self.summed[0]] = inner.index(f"{first} + {at[self.summed[0]]}")
-                    value = inner.get(operand.tile, operand.index(here))
-                    texts.append(convert(value, operand.tile.dtype, self.wide))
-                product = arithmetic("mul", self.wide, *texts)
+            with self._loops(block, first, chunk) as (inner, summed):
+                product = self._product(inner, operands, summed | self._at(index), first)
                 inner.add(f"{total} = {arithmetic('add', self.wide, total, product)};")
             block.write(storage, block.flatten(index, shape), convert(total, self.wide, acc.dtype), "flat")
+
+    def _spread(self, kernel: Kernel, storage: Storage, acc: Tile) -> bool:
+        """Whether each thread keeps several elements of the result in registers."""
+        return storage.striped and acc.size > kernel.lanes and acc.dtype == self.wide
+
+    def _at(self, index: Index) -> dict[int, str]:
+        return dict(zip(self.labels, index, strict=True))
+
+    @contextmanager
+    def _loops(self, block: Block, first: str, chunk: int) -> Iterator[tuple[Block, dict[int, str]]]:
+        """The loops of one thread over the contracted axes: the innermost scope, and the indices."""
+        with ExitStack() as loops:
+            at = {}
+            for x in self.summed:
+                stop: Any = self.extents[x]
+                if first and x == self.summed[0]:
+                    stop = f"min({chunk}u, {stop}u - {first})" if stop % chunk else chunk
+                block, at[x] = loops.enter_context(block.count(stop))
+            yield block, at
+
+    def _product(self, block: Block, operands: Sequence[Operand], at: dict[int, str], first: str) -> str:
+        texts = []
+        for own, operand in zip(self.operands, operands, strict=True):
+            here = dict(at)
+            if first and own is operand and self.summed[0] in own.labels:  # it is not staged
+                here[self.summed[0]] = block.index(f"{first} + {at[self.summed[0]]}")
+            value = block.get(operand.tile, operand.index(here))
+            texts.append(convert(value, operand.tile.dtype, self.wide))
+        return arithmetic("mul", self.wide, *texts)
 
 
 def _on_chip(tile: Tile) -> bool:

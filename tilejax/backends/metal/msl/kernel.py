@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +51,8 @@ class Kernel:
     violations: set[str] = field(default_factory=set)
     extents: dict[Any, int] = field(default_factory=dict)
     """The number of values of each index variable."""
+    turns: dict[str, str] = field(default_factory=dict)
+    """Of each variable that counts elements, the one that counts those of a thread."""
     _names: int = 0
     _pool: list[Storage] = field(default_factory=list)
 
@@ -80,16 +81,8 @@ class Kernel:
     @contextmanager
     def each(self, shape: Sequence[int]) -> Iterator[tuple[Block, Index]]:
         """A step in which each thread takes its share of the elements of `shape`: the block for one."""
-        size, step = math.prod(shape), Step()
-        block = Block(self, step.accesses)
-        flat = block.owner = self.fresh("i")
-        index = block.unravel(flat, shape)
-        yield block, index
-        if size and block.lines:
-            start, advance = ("0", f"++{flat}") if self.lanes == 1 else ("lane", f"{flat} += {self.lanes}u")
-            header = f"for (uint {flat} = {start}; {flat} < {size}u; {advance}) {{"
-            step.lines = [header, *(f"    {line}" for line in block.lines), "}"]
-            self.nodes.append(step)
+        with self.step(scoped=False) as block, block.elements(shape) as one:
+            yield one
 
     @contextmanager
     def loop(self, header: str, certain: bool) -> Iterator[None]:
@@ -161,7 +154,7 @@ class Kernel:
         if storage.striped:
             if owner != "flat":
                 self.violations.add(storage.name)
-            offset = "0" if storage.size <= self.lanes else f"{offset} / {self.lanes}u"
+            offset = "0" if storage.size <= self.lanes else self.turns.get(offset, "0")
         return f"{storage.name}[{offset}]"
 
     def keep(self, tile: Tile, storage: Storage) -> Tile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.pointmap import PointMap
+from ....ir.types import Scope
 from ...placement import size_of
 from .block import Block
 from .evaluate import Frame, rule
@@ -18,7 +19,7 @@ def bytes_of(jaxpr: Any) -> int:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "tile_memory":
             total += aligned(size_of(eqn))
-        elif "body" in eqn.params:
+        elif "body" in eqn.params and eqn.params.get("scope") is not Scope.WORKER:
             total += bytes_of(eqn.params["body"].jaxpr)
     return total
 
