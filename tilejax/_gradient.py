@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+from jax.extend.core import Literal
+
+from .backends.registry import Options
+from .ir.program import derivative_p, kernel_p
 
 _ATTRIBUTE = "_tilejax_gradient"
 
@@ -70,9 +74,15 @@ class Gradient:
 
     @classmethod
     def of(
-        cls, fn: Any, rebuild: Callable[[Sequence[Any]], Any], offset: int, count: int, outputs: Any
+        cls,
+        fn: Any,
+        options: Options,
+        rebuild: Callable[[Sequence[Any]], Any],
+        offset: int,
+        count: int,
+        outputs: Any,
     ) -> Gradient | None:
-        """The gradient of kernel `fn`, if it has its own.
+        """The gradient of kernel `fn`, if it has its own. Its kernels run as `options` say.
 
         `rebuild` gives `(args, kwargs)` for the `count` dynamic leaves, which follow `offset` captured
         arrays among the operands; `outputs` is the pytree of the results.
@@ -85,12 +95,13 @@ class Gradient:
 
         def forward(operands: Sequence[Any]) -> tuple[list[Any], Any]:
             args, kwargs = rebuild(operands[offset:])
-            results, saved = forward_rule(*args, **kwargs)
+            results, saved = _with_options(options, lambda a, k: forward_rule(*a, **k), args, kwargs)
             return jax.tree.leaves(results), saved
 
         def pullback(operands: Sequence[Any], saved: Any, cotangents: Sequence[Any]) -> list[Any]:
             args, kwargs = rebuild(operands[offset:])
-            moved = backward_rule(saved, jax.tree.unflatten(outputs, cotangents), *args, **kwargs)
+            given = saved, jax.tree.unflatten(outputs, cotangents)
+            moved = _with_options(options, lambda g, a, k: backward_rule(*g, *a, **k), given, args, kwargs)
             result: list[Any] = [None] * (offset + count)
             for place, cotangent in zip(places, moved, strict=False):
                 leaves = jax.tree.leaves(cotangent, is_leaf=lambda x: x is None)
@@ -140,3 +151,43 @@ class _Place:
 def _unbatched(cotangents: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     """Cotangents over a batch: those of operands that had no batch add up."""
     return [ct if b or ct is None else ct.sum(0) for ct, b in zip(cotangents, flags, strict=True)]
+
+
+def _with_options(options: Options, fn: Callable[..., Any], *args: Any) -> Any:
+    """`fn(*args)`, whose kernels that name no backend have these options."""
+    if options.backend == "auto":
+        return fn(*args)
+    leaves, tree = jax.tree.flatten(args)
+    arrays = [i for i, x in enumerate(leaves) if isinstance(x, jax.Array)]
+
+    def flat(*values: Any) -> Any:
+        given = list(leaves)
+        for i, x in zip(arrays, values, strict=True):
+            given[i] = x
+        return fn(*jax.tree.unflatten(tree, given))
+
+    closed, shape = jax.make_jaxpr(flat, return_shape=True)(*(leaves[i] for i in arrays))
+    out = _run(options, closed, [leaves[i] for i in arrays])
+    return jax.tree.unflatten(jax.tree.structure(shape), out)
+
+
+def _run(options: Options, closed: Any, operands: Sequence[Any]) -> list[Any]:
+    jaxpr = closed.jaxpr
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *operands], strict=True))
+
+    def read(var: Any) -> Any:
+        return var.val if isinstance(var, Literal) else env[var]
+
+    for eqn in jaxpr.eqns:
+        values, params = [read(v) for v in eqn.invars], eqn.params
+        if eqn.primitive in (kernel_p, derivative_p):
+            if params["options"].backend == "auto":
+                params = {**params, "options": options}
+            out = eqn.primitive.bind(*values, **params)
+        elif eqn.primitive.name in ("jit", "pjit"):
+            out = _run(options, params["jaxpr"], values)
+        else:
+            out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
+            out = out if eqn.primitive.multiple_results else [out]
+        env.update(zip(eqn.outvars, out, strict=True))
+    return [read(v) for v in jaxpr.outvars]

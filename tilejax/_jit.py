@@ -94,7 +94,7 @@ class _Kernel:
                 raise
             raise better from None
 
-        gradient = Gradient.of(self.fn, rebuild, len(consts), len(dynamic), results[0])
+        gradient = Gradient.of(self.fn, self.options, rebuild, len(consts), len(dynamic), results[0])
         return _Traced(program, [*consts, *(leaves[i] for i in dynamic)], results[0], gradient)
 
     @property
