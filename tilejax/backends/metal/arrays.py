@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._errors import UnsupportedError
-from .elementwise import full
+from .elementwise import NoForm, full
 
 _BLOCK = 128
 """The extent along which a scan goes step by step; longer ones are scans of blocks."""
@@ -138,7 +137,7 @@ def sort(*operands: Any, dimension: int, num_keys: int, **_: Any) -> list[Any]:
     """A stable sort by the first operand."""
     first = operands[0]
     if num_keys != 1:
-        raise UnsupportedError(f"sort by {num_keys} keys has no form for Metal")
+        raise NoForm(f"sort by {num_keys} keys")
     key, *others = _sorted((ordered_key(first), *operands[1:]), dimension)
     return [from_key(key, first.dtype), *others]
 
@@ -162,7 +161,7 @@ def dot_general(x: Any, y: Any, *, dimension_numbers: Any, preferred_element_typ
             x, y, dimension_numbers, precision=lax.Precision.HIGHEST, preferred_element_type=dtype
         )
     if any(v.dtype.itemsize > 1 for v in (x, y)):
-        raise UnsupportedError(f"dot_general of {x.dtype} and {y.dtype} has no form for Metal")
+        raise NoForm(f"dot_general of {x.dtype} and {y.dtype}")
     return _integers(x, y, dimension_numbers, dtype)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._errors import UnsupportedError
+from .elementwise import NoForm
 from .indexing import piece
 
 _UNROLLED = 64
@@ -34,7 +34,7 @@ def conv_general_dilated(
 ) -> Any:
     """Each tap's slice of the padded images, contracted over the channels of its group, added up."""
     if batch_group_count != 1:
-        raise UnsupportedError("conv_general_dilated with groups of the batch has no form for Metal")
+        raise NoForm("conv_general_dilated with groups of the batch")
     dtype = np.dtype(preferred_element_type or x.dtype)
     wide = np.float32 if jnp.issubdtype(dtype, np.floating) else dtype
     groups, (x_spec, w_spec, out_spec) = feature_group_count, dimension_numbers

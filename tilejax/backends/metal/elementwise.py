@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._errors import UnsupportedError
+
+class NoForm(Exception):
+    """A case of a primitive that is not made of what the plugins have; the message names it."""
 
 
 def full(like: Any, value: Any, dtype: Any = None) -> Any:
@@ -36,9 +38,7 @@ def reduce_precision(x: Any, *, exponent_bits: int, mantissa_bits: int) -> Any:
     """Rounds f32 to fewer bits of mantissa, to nearest even, as integers: a compiler can't fold it with the
     casts around it."""
     if x.dtype != np.float32 or exponent_bits != 8:
-        raise UnsupportedError(
-            f"reduce_precision of {x.dtype} to {exponent_bits} bits of exponent has no form for Metal"
-        )
+        raise NoForm(f"reduce_precision of {x.dtype} to {exponent_bits} bits of exponent")
     shift = 23 - mantissa_bits
     if shift <= 0:
         return x

@@ -11,7 +11,7 @@ from ... import _compat
 from ..._errors import UnsupportedError, location_of
 from ...ir.primitives import PRIMITIVES
 from .profiles import Profile
-from .rewrite import DIRECT, INLINED, RULES
+from .rewrite import KNOWN
 
 _BECOMES = {"tile_mma": "dot_general"}
 """The operation that a tile primitive becomes, where a profile may refuse it."""
@@ -32,7 +32,7 @@ def check_program(program: Any, profile: Profile, name: str) -> None:
     """`UnsupportedError`, at the user's line, for an operation or a dtype that the profile lacks."""
     for eqn in _equations(program.jaxpr):
         called = eqn.primitive.name
-        known = called in PRIMITIVES or called in DIRECT or called in RULES or called in INLINED
+        known = called in PRIMITIVES or called in KNOWN
         avals = [v.aval for v in (*eqn.invars, *eqn.outvars)]
         # Under x64 a Python number is a weak float64, which takes another dtype before it is used.
         for dtype in (str(a.dtype) for a in avals if hasattr(a, "dtype") and not a.weak_type):

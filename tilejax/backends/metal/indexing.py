@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._errors import UnsupportedError
-from .elementwise import full
+from .elementwise import NoForm, full
 
 FILL = lax.GatherScatterMode.FILL_OR_DROP
 
@@ -29,23 +28,21 @@ def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[Any]:
-    return [
-        np.clip(s, 0, n - size).astype(s.dtype)
-        if isinstance(s, (np.ndarray, np.generic))
-        else lax.clamp(np.asarray(0, s.dtype), s, np.asarray(n - size, s.dtype))
-        for s, n, size in zip(map(_index, starts), shape, sizes, strict=True)
-    ]
+    """The starts of a slice, moved to the nearest that keeps it inside."""
+    return [_within(s, n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
 
 
-def _index(i: Any) -> Any:
+def _within(i: Any, last: int) -> Any:
+    """Indices, each moved to the nearest of `0 ... last`."""
+    if isinstance(i, (np.ndarray, np.generic)):
+        return np.clip(i.astype(np.int64), 0, last).astype(np.int32)
+    i = _wide(i)
+    return lax.clamp(np.asarray(0, i.dtype), i, np.asarray(last, i.dtype))
+
+
+def _wide(i: Any) -> Any:
     """An index of at least 32 bits, which holds every extent."""
-    if i.dtype.itemsize >= 4:
-        return i
-    return (
-        i.astype(np.int32)
-        if isinstance(i, (np.ndarray, np.generic))
-        else lax.convert_element_type(i, np.int32)
-    )
+    return i if i.dtype.itemsize >= 4 else int32(i)
 
 
 def piece(x: Any, start: Any, size: int) -> Any:
@@ -81,13 +78,7 @@ def gather(
         if d in batched:
             along = lax.broadcasted_iota(np.int32, space, batched[d])
         else:
-            along = int32(
-                lax.clamp(
-                    np.asarray(0, start[d].dtype),
-                    start[d],
-                    np.asarray(x.shape[d] - slice_sizes[d], start[d].dtype),
-                )
-            )
+            along = int32(_within(start[d], x.shape[d] - slice_sizes[d]))
             along = lax.broadcast_in_dim(along, space, range(len(batch)))
         if d in windows:
             along = along + lax.broadcasted_iota(np.int32, space, len(batch) + windows.index(d))
@@ -118,7 +109,7 @@ def take_rows(x: Any, lead: int, flat: Any) -> Any:
     if 0 in shape:
         return lax.full(shape, 0, x.dtype)
     if count >= 2**31:
-        raise UnsupportedError(f"gather from {count} rows has no form for Metal, which counts in int32")
+        raise NoForm(f"gather from {count} rows, more than int32 counts")
     matrix = lax.reshape(x, (count, math.prod(row)))
     dims = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     taken = lax.gather(
@@ -132,8 +123,9 @@ def take_rows(x: Any, lead: int, flat: Any) -> Any:
 
 
 def column(indices: Any, i: int) -> Any:
-    column = _index(lax.slice_in_dim(indices, i, i + 1, axis=indices.ndim - 1))
-    return lax.squeeze(column, (indices.ndim - 1,))
+    """Of index vectors along the last dimension, the `i`-th entries."""
+    entries = _wide(lax.slice_in_dim(indices, i, i + 1, axis=indices.ndim - 1))
+    return lax.squeeze(entries, (indices.ndim - 1,))
 
 
 def int32(i: Any) -> Any:

@@ -13,6 +13,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from . import arrays, convolution, elementwise, indexing, scatter
+from .elementwise import NoForm
 from .profiles import Profile
 
 DIRECT = frozenset(
@@ -37,9 +38,6 @@ INLINED = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "remat2": "jaxpr",
     "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
@@ -90,7 +88,10 @@ class Rewriter:
                     "operands to float32"
                 )
         if name in RULES:
-            out = RULES[name](*values, **params)
+            try:
+                out = RULES[name](*values, **params)
+            except NoForm as error:
+                raise UnsupportedError(f"{self.name}: backend metal has no form for {error}") from None
         elif name in INLINED:
             out = self.run(params[INLINED[name]], values)
         elif name in _CONTROL:
@@ -161,6 +162,9 @@ def _cond(reader: Rewriter, values: list[Any], *, branches: Any, **_: Any) -> An
 
 
 _CONTROL: dict[str, Callable[..., Any]] = {"while": _while, "cond": _cond}
+
+KNOWN = frozenset({*DIRECT, *RULES, *INLINED, *_CONTROL, "scan"})
+"""All primitives that are taken."""
 
 
 def rewrite(closed: Any, profile: Profile, name: str) -> Any:
