@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tests.test_structure import INDEXED, LAYOUT, LOOPS, operations
+from tests.test_structure import INDEXED, LAYOUT, LOOPS, operations, temporaries
 from tilejax import kernels
 
 
@@ -161,3 +161,15 @@ def test_windows_that_move_with_a_loop(programs, stride, taps, shift):
             want[i] = want[i] * 0.5 + padded[at : at + taps]
     np.testing.assert_array_equal(tj.jit(kernel)(x), want)
     assert taps > 64 or "gather" not in operations(kernel, jnp.asarray(x))
+
+
+@pytest.mark.parametrize("rows", [64, 61])
+def test_a_large_image_is_padded_in_pieces(rows):
+    """What a stencil pads stays within the budget too."""
+    image = jnp.asarray(np.random.default_rng(0).standard_normal((rows, 100), np.float32))
+    whole = tj.jit(kernels.sobel_median)
+    pieces = tj.jit(kernels.sobel_median, compiler_params={"temporary_bytes": 2**13})
+    for got, want in zip(pieces(image), whole(image), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert temporaries(whole, image) > 2**14
+    assert rows == 61 or temporaries(pieces, image) <= 2**13

@@ -142,7 +142,7 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     count = math.prod(pieces)
     if count > 1:
         return [dense(a) for a in lax.fori_loop(np.int32(0), np.int32(count), programs, arrays)]
-    ev.plan.reduced = []
+    ev.plan.reduced, ev.plan.padded = [], 0
     out = programs(0, arrays)
     if (restart := _streams(ev, atoms, out)) is not None:
         raise restart
@@ -150,17 +150,18 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
 
 def _streams(ev: _Evaluator, atoms: Sequence[Atom | None], out: Sequence[Any]) -> Restart | None:
-    """A restart in pieces, if a nest reduces several temporaries, over the budget, to much smaller results.
-    XLA fuses one computation with its reduction, but keeps in memory what several are made of. A loop updates
-    small results in place; large ones had better be what a fusion writes.
+    """A restart in pieces, if a nest has temporaries over the budget: padded views, or several arrays that
+    it reduces to much smaller results. XLA fuses one computation with its reduction, but keeps in memory what
+    several are made of. A loop updates small results in place; large ones had better be what a fusion writes.
     """
     plan = ev.plan
-    size, outermost = sum(plan.reduced), next((a for a in atoms if a is not None), None)
+    reduced, outermost = sum(plan.reduced), next((a for a in atoms if a is not None), None)
     if ev.active or plan.depth or plan.differentiable or outermost is None:
         return None
-    if len(plan.reduced) < 2 or size <= plan.budget or 8 * sum(a.nbytes for a in out) > size:
-        return None
-    return plan.stream(outermost, size)
+    if len(plan.reduced) < 2 or 8 * sum(a.nbytes for a in out) > reduced:
+        reduced = 0
+    size = reduced + plan.padded
+    return plan.stream(outermost, size) if size > plan.budget else None
 
 
 def _index(atom: Atom | None) -> Val:

@@ -81,8 +81,8 @@ def opened(plan: Plan, val: Val) -> Val:
         return val
     taps = window.taps
     if math.prod(t.count for t in taps.values()) > MAX_TAPS:
-        return taken(window, val.shape)
-    array, zero = padded(window)
+        return taken(plan, window, val.shape)
+    array, zero = padded(plan, window)
     groups = [d.group if isinstance(d, Tap) else d for d in window.dims]
     kept = [i for i, g in enumerate(groups) if g]
     stack = tuple(t.dim for t in taps.values() if t.dim is not None and t.count != 1)

@@ -110,6 +110,8 @@ class Plan:
     """How many loops are around what is being evaluated."""
     reduced: list[int] = field(default_factory=list)
     """The bytes of each computed array that the current nest reduces."""
+    padded: int = 0
+    """The bytes of views that the current nest pads."""
     here: Any = None
     """The equation whose rule runs."""
     notes: dict[Any, Any] = field(default_factory=dict)

@@ -163,7 +163,7 @@ def _through(plan: Plan, tap: Tap, form: Affine | None, shape: tuple[int, ...]) 
     )
 
 
-def padded(window: Window) -> tuple[Any, dict[int, int]]:
+def padded(plan: Plan, window: Window) -> tuple[Any, dict[int, int]]:
     """The array with all that the taps read, and where in each of their dimensions index 0 is now."""
     array, config = window.array, [(0, 0, 0)] * window.array.ndim
     for i, tap in window.taps.items():
@@ -171,12 +171,13 @@ def padded(window: Window) -> tuple[Any, dict[int, int]]:
     if any(low or high for low, high, _ in config):
         # Without the barrier XLA recomputes the padding in every tap.
         array = lax.optimization_barrier(lax.pad(array, jnp.asarray(window.fill, array.dtype), config))
+        plan.padded += array.nbytes
     return array, {i: config[i][0] for i in window.taps}
 
 
-def taken(window: Window, shape: tuple[int, ...]) -> Val:
+def taken(plan: Plan, window: Window, shape: tuple[int, ...]) -> Val:
     """All of a window as one array, whose rows are gathered along each dimension of taps."""
-    array, zero = padded(window)
+    array, zero = padded(plan, window)
     sizes: list[int] = []
     groups: list[Group] = []
     for i, d in enumerate(window.dims):
