@@ -42,8 +42,8 @@ def few_values(n, dtype=np.float32, rows=ROWS):
 
 
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
-@pytest.mark.parametrize("k", [1, 3, 8, 16])
-@pytest.mark.parametrize("n", [16, 32, 33, 129, 1237])
+@pytest.mark.parametrize("k", [1, 3, 16])
+@pytest.mark.parametrize("n", [16, 33, 1237])
 def test_ties_go_by_index(n, k, largest):
     check(few_values(n), k, largest)
 
