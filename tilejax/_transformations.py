@@ -34,7 +34,9 @@ def _kernel_batch(operands: Any, dims: Any, *, program: Any, gradient: Any, **pa
             raise UnsupportedError(f"kernel {params['name']}: a symbolic batch size needs backend xla")
         choose(program, params["options"], params["name"], ())  # has it a place for the program's memories?
         closed = compiled(program, params["options"], differentiable=True)
-        return _run(_mapped(closed, flags, size), moved), [0] * len(closed.jaxpr.outvars)
+        closed = _mapped(closed, flags, size)
+        out = run_derivative(moved, closed=closed, linear=(), options=params["options"])  # linear in nothing
+        return out, [0] * len(out)
     mapped = None if gradient is None else gradient.batched(flags, size)
     out = run_kernel(moved, program=batch(program, flags, size), gradient=mapped, **params)
     return out, [0] * len(out)

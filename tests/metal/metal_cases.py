@@ -113,6 +113,12 @@ REFUSED = {("METAL", "bfloat16", name) for name in ("gemm", "manual_gemm", "flas
 """Platform, dtype and kernel that `UnsupportedError` is raised for."""
 
 
+def refusals() -> str:
+    """The refused pairs, as the documentation has them."""
+    names = ", ".join(f"`{name}`" for name in sorted(name for _, _, name in REFUSED))
+    return f"Refused for platform `METAL`: bfloat16 in {names}."
+
+
 def table() -> str:
     """The table of the documentation."""
     rows = ["| kernel | lowered | emulated | run on Apple hardware |", "|---|---|---|---|"]

@@ -118,6 +118,15 @@ def test_operations_without_a_form_are_refused_at_the_users_line():
         lowered(tj.jit(gamma), X, np.float32(2))
 
 
+def test_a_symbolic_batch_is_refused():
+    (b,) = export.symbolic_shape("b")
+    batch = jax.ShapeDtypeStruct((b, 3, 5), np.float32)
+    with pytest.raises(
+        tj.UnsupportedError, match="a batch of symbolic size, but Metal's plugins take static"
+    ):
+        export.export(jax.jit(jax.vmap(kernels.softmax)), platforms=["METAL"])(batch)
+
+
 def test_scopes_and_memory():
     def scoped(x, scope):
         y, (r, c) = tj.output_like(x), (tj.axis("r", 3), tj.axis("c", 5))

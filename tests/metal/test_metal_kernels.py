@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from emulate import PLATFORMS, check_module, emulated, lowered
-from metal_cases import DTYPES, KERNELS, REFUSED, table
+from metal_cases import DTYPES, KERNELS, REFUSED, refusals, table
 
 import tilejax as tj
 from tilejax import kernels
@@ -92,3 +92,4 @@ def test_values_of_all(name, platform, dtype):
 def test_the_table_of_the_documentation():
     page = (Path(__file__).parents[2] / "docs" / "metal.md").read_text()
     assert table() in page
+    assert refusals() in page

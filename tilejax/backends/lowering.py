@@ -13,6 +13,7 @@ import numpy as np
 from jax.interpreters import mlir
 
 from .. import _compat
+from .._errors import UnsupportedError
 from ..ir.program import kernel_p
 from .metal import gate
 from .metal.profiles import Profile, profile_of
@@ -55,6 +56,11 @@ def run_arrays(
     """`closed`, `lax` on whole arrays, as `platforms` take it."""
     profile = _whitelist(options, what, platforms)
     if profile is not None:
+        if not all(isinstance(n, int) for v in closed.jaxpr.invars for n in v.aval.shape):
+            raise UnsupportedError(
+                f"{what}: a batch of symbolic size, but Metal's plugins take static shapes only: export a "
+                "module for each size"
+            )
         return Rewriter(profile, what).run(closed, operands)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
 
