@@ -14,6 +14,8 @@ from kernel_cases import normal
 import tilejax as tj
 from examples.softmax import softmax
 from tilejax import kernels
+from tilejax.backends.metal.msl.evaluate import RULES
+from tilejax.ir.primitives import PRIMITIVES
 
 A, B = normal(70, 50), normal(50, 40, seed=1)
 ATOMS = {"block_m": 16, "block_n": 16, "block_k": 16}
@@ -226,6 +228,10 @@ def test_float64_is_refused_but_not_python_numbers():
 def test_scopes_that_metal_lacks(scope):
     with pytest.raises(tj.UnsupportedError, match=f"scope {scope.name}, which backend metal does not have"):
         tj.metal.source(lambda a, b: product(a, b, scope=scope))(A, A)
+
+
+def test_every_primitive_has_a_rule():
+    assert set(PRIMITIVES) <= set(RULES)
 
 
 def test_the_documentation_shows_the_text():

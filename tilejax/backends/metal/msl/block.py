@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .steps import Access, indent
 from .storage import Index, Storage, Tile
+from .types import type_of
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -106,7 +107,7 @@ class Block:
         self.accesses.append(Access(storage, False, owner))
         text = self.kernel.place(storage, offset, owner)
         text = f"{inside} ? {text} : {other}" if inside else text
-        return self.define(self.kernel.type_of(storage), text)
+        return self.define(type_of(storage.dtype), text)
 
     def write(self, storage: Storage, offset: str, value: str, owner: Hashable) -> None:
         self.accesses.append(Access(storage, True, owner))
@@ -119,13 +120,10 @@ class Block:
 
     def unravel(self, flat: str, extents: Sequence[int]) -> Index:
         """The indices of an element by its number in row-major order."""
-        index, stride, total = [], 1, 1
+        index, total = [], math.prod(extents)
+        stride = total
         for n in extents:
-            total *= n
-        below = total
-        for n in extents:
-            below //= max(n, 1)
-            stride = below
+            stride //= max(n, 1)
             if n == 1:
                 index.append("0u")
                 continue

@@ -122,15 +122,13 @@ def _function(name: str, text: str) -> None:
         return _rounded(text.format(*given), dtypes[-1])
 
 
-_OWN = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan")
-_OWN += ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+_OWN = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "tanh")
 for _name in _OWN:
     _function(_name, f"{_name}({{0}})")
 for _name in ("expm1", "log1p", "erf"):
     _function(_name, f"tj_{_name}({{0}})")
 _function("logistic", "(1.0f / (1.0f + exp(-{0})))")
 _function("pow", "pow({0}, {1})")
-_function("atan2", "atan2({0}, {1})")
 
 
 def _whole(name: str, function: str) -> None:
@@ -253,7 +251,7 @@ def _same(params: Any, dtypes: list[np.dtype], args: list[str]) -> str:
     return args[0]
 
 
-_DEAR = (*_OWN, "expm1", "log1p", "erf", "logistic", "pow", "atan2", "div", "rem", "integer_pow")
+_DEAR = (*_OWN, "expm1", "log1p", "erf", "logistic", "pow", "div", "rem", "integer_pow")
 DEAR = 8
 COSTS = dict.fromkeys(_DEAR, DEAR)
 """What is dearer than an addition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +18,6 @@ THREADGROUP_BYTES = 32 * 1024
 """What every Apple GPU gives a threadgroup."""
 STRIPED = 64
 """The most elements that a thread keeps of one tile."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,11 +58,9 @@ class Kernel:
         self.lanes = 1 if self.single else self.settings.threads
 
     def fresh(self, prefix: str) -> str:
+        """A name that is used nowhere else in the kernel."""
         self._names += 1
         return f"{prefix}{self._names}"
-
-    def type_of(self, storage: Storage) -> str:
-        return type_of(storage.dtype)
 
     # Code
 
@@ -136,6 +132,7 @@ class Kernel:
         return storage
 
     def release(self, storage: Storage) -> None:
+        """Lets the next `scratch` have the storage."""
         self._pool.append(storage)
 
     def free_bytes(self) -> int:
@@ -172,10 +169,9 @@ class Kernel:
             {a.storage: True for a in flatten(self.nodes).accesses if a.storage in self.buffers and a.writes}
         )
         parameters = [self._parameter(i, s, written) for i, (s, written) in enumerate(self.buffers.items())]
-        spilled = [s for s in self.storages if s.space == "device"]
         parameters += [
             f"device {type_of(s.dtype)}* all_{s.name} [[buffer({len(self.buffers) + i})]]"
-            for i, s in enumerate(spilled)
+            for i, s in enumerate(self.spilled())
         ]
         parameters += [
             "uint group [[threadgroup_position_in_grid]]",
@@ -217,14 +213,14 @@ class Kernel:
         return f"{space}{kind} {storage.name}[{storage.size}];"
 
 
-def write(make: Callable[[frozenset[str]], Kernel], body: Callable[[Kernel], T]) -> tuple[Kernel, T]:
+def write(make: Callable[[frozenset[str]], Kernel], body: Callable[[Kernel], None]) -> Kernel:
     """A kernel with `body` written into it: again until no storage is striped that may not be."""
     denied: frozenset[str] = frozenset()
     while True:
         kernel = make(denied)
-        result = body(kernel)
+        body(kernel)
         if not kernel.violations:
-            return kernel, result
+            return kernel
         denied |= kernel.violations
 
 

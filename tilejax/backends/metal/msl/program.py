@@ -138,16 +138,14 @@ class _Program:
             self._launch(value.size, single=True, reserved=0, body=body)
         return target
 
-    def _launch(self, programs: int, *, single: bool, reserved: int, body: Callable[[Kernel], Any]) -> Any:
+    def _launch(self, programs: int, *, single: bool, reserved: int, body: Callable[[Kernel], None]) -> None:
         """Writes a kernel and notes its launch."""
         if programs >= 2**32:
             raise UnsupportedError(
                 f"kernel {self.given}: a grid of {programs} programs is above 2**32 - 1: take larger blocks"
             )
         name = f"{self.name}_{len(self.functions)}"
-        kernel, result = write(
-            lambda denied: Kernel(name, programs, self.settings, single, denied, reserved), body
-        )
+        kernel = write(lambda denied: Kernel(name, programs, self.settings, single, denied, reserved), body)
         self.functions.append(kernel.text())
         spilled = []
         for storage in kernel.spilled():
@@ -163,7 +161,6 @@ class _Program:
         threads = self.settings.threads
         groups = -(-programs // threads) if single else programs
         self.launches.append(Launch(name, groups, threads, (*(s.name for s in kernel.buffers), *spilled)))
-        return result
 
     # Equations outside of nests
 
