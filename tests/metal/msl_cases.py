@@ -107,11 +107,13 @@ def _others(dtype: Any) -> dict[str, Case]:
 
 
 ONE = {name: _matrix(name, (13, 37), F32) for name in MATRICES} | _others(F32)
+ONE["sort_long"] = _case(kernels.sort, check_sort, np.round(3 * normal(3, 50)), descending=True)
 """Every documented kernel in float32, and a few of them again in other blocks."""
 
 _LONG = {
     "softmax_long": _matrix("softmax", (2, 301), F32),
-    "sort_descending": _case(kernels.sort, check_sort, normal(3, 50), descending=True),
+    "sort_bytes": _case(kernels.sort, check_sort, (9 * normal(2, 65)).astype(np.int8)),
+    "top_k_long": _case(kernels.top_k, check_top_k, np.round(3 * normal(3, 50)).astype(F16), 5, block_rows=2),
     "top_k_smallest": _case(kernels.top_k, check_top_k, TIES, 4, False),
     "segment_features": _case(
         kernels.segment_sum, check_segments, ids_of(11, 3), normal(11, 5), 3, block_items=4

@@ -62,7 +62,7 @@ def test_no_documented_kernel_has_a_race_but_without_a_barrier_it_has(tmp_path):
     made = Batch(ONE)
     cut = {
         f"{name}_without_{number}": source
-        for name in ("softmax", "gemm", "cumsum", "manual_gemm", "sort")
+        for name in ("softmax", "gemm", "cumsum", "manual_gemm", "sort_long")
         for number, source in enumerate(without_barriers(made.sources[name]))
     }
     assert len(cut) >= 15
