@@ -9,6 +9,7 @@ from typing import Any
 from .._errors import TileTypeError, UnsupportedError
 from .metal.profiles import PLATFORMS, PROFILES, profile_of
 from .placement import METAL, XLA, check_placement, nvidia
+from .triton.device import shared_bytes
 
 BACKENDS = ("auto", "xla", "triton", "mosaic", "metal")
 DEFAULTS: dict[str, Any] = {"num_warps": None, "num_stages": None, "temporary_bytes": 2**25, "profile": None}
@@ -55,7 +56,8 @@ def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]
     """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
     no place for its programs or their memories."""
     backend = choose_for_platforms(options, f"kernel {name}", platforms)
-    check_placement(program, TARGETS[backend], name)
+    target = nvidia(backend, shared_bytes()) if backend == "triton" else TARGETS[backend]
+    check_placement(program, target, name)
     return backend
 
 

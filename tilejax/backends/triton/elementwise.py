@@ -58,6 +58,8 @@ _DIRECT = frozenset(
 
 def _erf(x: Any, **_: Any) -> Any:
     """Abramowitz and Stegun 7.1.26 is too coarse; this is the rational form that XLA uses for f32."""
+    if x.dtype == np.float64:
+        return _erf_series(x)
     wide = x.astype(np.float32)
     t = jnp.clip(wide, -4.0, 4.0)
     s = t * t
@@ -66,6 +68,25 @@ def _erf(x: Any, **_: Any) -> Any:
     bottom = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
     bottom += (-1.42647390514189e-02,)
     return jnp.where(wide != wide, wide, t * _horner(s, top) / _horner(s, bottom)).astype(x.dtype)
+
+
+def _erf_series(x: Any) -> Any:
+    """In float64: `2x/sqrt(pi) exp(-x**2)` times the sum of `(2x**2)**n / (1 3 5 ... (2n + 1))`, whose terms
+    are positive."""
+    wide, near = scalar(6, x.dtype), jnp.abs(x)
+    t = jnp.where(near < wide, x, full(x.shape, 0, x.dtype))
+    square = t * t
+    term = total = full(x.shape, 1, x.dtype)
+
+    def step(n: Any, state: Any) -> Any:
+        total, term = state
+        term = term * square * (scalar(2, x.dtype) / (2 * n + 1).astype(x.dtype))
+        return total + term, term
+
+    total, _ = lax.fori_loop(1, 160, step, (total, term))
+    found = t * lax.exp(-square) * total * scalar(2 / math.sqrt(math.pi), x.dtype)
+    sign = jnp.where(x < 0, full(x.shape, -1, x.dtype), full(x.shape, 1, x.dtype))
+    return jnp.where(x != x, x, jnp.where(near < wide, found, sign))
 
 
 def _horner(x: Any, coefficients: Sequence[float]) -> Any:
@@ -99,18 +120,16 @@ def _convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
     out = lax.convert_element_type(x, target)
     if target.name in _OVERFLOW and x.dtype.itemsize > 1:
-        limit, beyond = _OVERFLOW[target.name]  # Triton saturates
-        wide = x.astype(np.float32)
-        special = jnp.where(
-            wide < 0, full(wide.shape, -beyond, np.float32), full(wide.shape, beyond, np.float32)
-        )
-        special = jnp.where(wide != wide, wide, special).astype(target)
-        out = jnp.where(jnp.abs(wide) <= np.float32(limit), out, special)
+        limit, code = _OVERFLOW[target.name]  # Triton saturates
+        wide, bits = x.astype(np.float32), lax.bitcast_convert_type(out, np.int8)
+        beyond = jnp.where(wide < 0, full(bits.shape, code - 128, np.int8), full(bits.shape, code, np.int8))
+        bits = jnp.where(jnp.abs(wide) > np.float32(limit), beyond, bits)
+        out = lax.bitcast_convert_type(bits, target)
     return out
 
 
-_OVERFLOW = {"float8_e4m3fn": (464.0, math.nan), "float8_e5m2": (61439.99, math.inf)}
-"""The greatest magnitude that rounds to a finite value, and what lies beyond."""
+_OVERFLOW = {"float8_e4m3fn": (464.0, 0x7F), "float8_e5m2": (61439.99, 0x7C)}
+"""The greatest magnitude that rounds to a finite value, and the bits of what lies beyond."""
 
 
 def _to_integer(x: Any, target: np.dtype) -> Any:

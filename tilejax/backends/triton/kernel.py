@@ -51,6 +51,8 @@ class Kernel:
             return _NESTS[name](self, eqn, values)
         if name == "tile_stage":
             return []
+        if name == "tile_memory":  # one that a loop stores before anything loads it
+            return [full(padded_shape(squeezed(v.aval.shape)), 0, v.aval.dtype) for v in eqn.outvars]
         if name == "tile_load":
             view, *starts, fallback = values
             return [access.load(facts, eqn, view, starts, fallback)]

@@ -74,6 +74,8 @@ class LaneKernel:
             raise NotLanes
         if name == "tile_stage":
             return []
+        if name == "tile_memory":  # one that a loop stores before anything loads it
+            return [spread(scalar(0, v.aval.dtype), squeezed(v.aval.shape)) for v in eqn.outvars]
         if name in ("tile_load", "tile_store"):
             return [self._load(eqn, values) if name == "tile_load" else self._store(eqn, values)]
         if (body := called(eqn)) is not None:

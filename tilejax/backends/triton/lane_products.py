@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from .lanes import Lanes, NotLanes, grid, is_short
-from .products import product
+from .products import product, wide_type
 from .tiles import masked, padded
 
 
@@ -28,7 +27,7 @@ def mma(a: Lanes, b: Lanes, acc: Lanes, params: dict[str, Any]) -> Lanes:
     short = [[x for x in labels if is_short(extents[x])] for labels in names]
     long = [[x for x in labels if not is_short(extents[x])] for labels in names]
     summed = [x for x in short[0] if x in short[1] and x not in short[2]]
-    wide = np.int32 if jnp.issubdtype(a.dtype, np.integer) else jnp.promote_types(a.dtype, np.float32)
+    wide = wide_type(a.dtype)
 
     def at(place: tuple[int, ...]) -> Any:
         here = dict(zip(short[2], place, strict=True))
@@ -67,7 +66,7 @@ def _long(
     if not columns:
         column = lax.reshape(right, (1, padded(extents[k])))
         return jnp.sum(a.astype(wide) * column.astype(wide), 1, dtype=wide)
-    if a.shape[0] < 16 or min(right.shape) < 16:
+    if a.shape[0] < 16 or min(right.shape) < (32 if a.dtype.itemsize == 1 else 16):
         raise NotLanes
     return product(a, right, precision)
 

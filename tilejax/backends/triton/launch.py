@@ -14,16 +14,16 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
-from jax.extend.core import Literal
 
 from ...transforms.accesses import covers
+from .hazards import meets
 from .instructions import ptx
 from .kernel import Kernel, introduce, unravel
 from .lane_kernel import LaneKernel
 from .lanes import Lanes, NotLanes, cell
 from .order import indices_of
 from .room import room_of
-from .schedule import contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
+from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
 from .streams import NotStreams, StreamKernel
 from .tiles import View
 
@@ -46,6 +46,8 @@ def launch(
     taken = [i for i in range(len(values)) if i not in fresh]
     places = {i: at for at, i in enumerate(taken)}
 
+    stages = stages_of(eqn, num_stages)
+
     def given(refs: Sequence[Any]) -> list[Any]:
         inputs, outputs = refs[: len(taken)], refs[len(taken) :]
         out = []
@@ -55,7 +57,7 @@ def launch(
                 out.append(plgpu.load(inputs[places[i]].at[np.int32(0)]))
                 continue
             ref = outputs[i - split] if written else inputs[places[i]]
-            barrier = written and not interpret and _loads(body, body.jaxpr.invars[len(extents) + i])
+            barrier = written and not interpret and meets(eqn, i)
             out.append(View(ref, tuple(aval.shape), room, written, barrier))
         return out
 
@@ -84,7 +86,7 @@ def launch(
             grid=(math.prod(extents),),
             input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
             compiler_params=plgpu.CompilerParams(
-                num_warps=num_warps or warps_of(body.jaxpr), num_stages=stages_of(eqn, num_stages)
+                num_warps=num_warps or warps_of(body.jaxpr), num_stages=stages
             ),
             interpret=interpret,
             name="_".join(("tilejax", *params["names"])),
@@ -99,6 +101,7 @@ def launch(
             length, width = rows
             out = call(functools.partial(one, StreamKernel(length=length, width=width)), extents)
     if out is None:
+        check_size(eqn, stages)
         out = call(functools.partial(one, Kernel(contracts(body.jaxpr))), extents)
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
@@ -114,22 +117,3 @@ def _flat(array: Any, room: tuple[int, ...]) -> Any:
         more = [(0, n - own, 0) for n, own in zip(room, array.shape, strict=True)]
         array = lax.pad(array, jnp.zeros((), array.dtype), more)
     return jnp.reshape(array, (-1,))
-
-
-def _loads(body: Any, view: Any) -> bool:
-    """Whether a body loads from a view or a later version of it."""
-    versions = {view}
-    for eqn in body.jaxpr.eqns:
-        mine = [i for i, v in enumerate(eqn.invars) if not isinstance(v, Literal) and v in versions]
-        if eqn.primitive.name == "tile_load" and mine:
-            return True
-        if eqn.primitive.name == "tile_store" and mine:
-            versions.update(eqn.outvars)
-        if "body" in eqn.params and mine:
-            p = eqn.params
-            inner = p["body"].jaxpr.invars[len(p["extents"]) :]
-            skipped = p.get("num_bounds", 0)
-            if any(_loads(p["body"], inner[i - skipped]) for i in mine if i >= skipped):
-                return True
-            versions.update(eqn.outvars[: p["num_views"]])
-    return False

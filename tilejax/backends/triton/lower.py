@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.core
 import numpy as np
 from jax.extend.core import Literal
 
-from ..._errors import UnsupportedError
+from ... import _compat
 from ...transforms.simplify import simplify
+from ..registry import DEFAULTS
+from ..xla.evaluate import compile_program
 from .launch import launch
 from .prefetch import overlapped
 
@@ -39,12 +43,19 @@ def run(
         if eqn.primitive.name == "tile_parallel":
             out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
-            raise UnsupportedError(
-                f"{eqn.primitive.name} outside a nest is not built yet for backend triton",
-                loc=eqn.params["loc"],
-            )
+            out = _whole(jaxpr, eqn, values)
         else:
             out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
             out = out if eqn.primitive.multiple_results else [out]
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
+
+
+def _whole(jaxpr: Any, eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """The results of a tile operation that stands outside of nests, on whole arrays: `lax` has it."""
+    given = [(v, x) for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, Literal)]
+    variables = list(dict.fromkeys(v for v, _ in given))
+    program = _compat.rebuild(jaxpr, variables, eqn.outvars, [eqn])
+    closed = compile_program(program, DEFAULTS["temporary_bytes"])
+    known = dict(given)
+    return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *(known[v] for v in variables))

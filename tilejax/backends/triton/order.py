@@ -32,8 +32,7 @@ def indices_of(eqn: Any, position: Any) -> list[Any]:
         outer = unravel(lax.div(position, np.int32(plane)), extents[:-2]) if len(extents) > 2 else []
         return [*outer, row, lax.div(inner, height)]
     indices = unravel(position, extents)
-    last = body.invars[len(extents) - 1]
-    if extents[-1] > 1 and _lengthens(body, last):
+    if extents and extents[-1] > 1 and _lengthens(body, body.invars[len(extents) - 1]):
         indices[-1] = np.int32(extents[-1] - 1) - indices[-1]
     return indices
 

@@ -40,7 +40,7 @@ def mma(
     rows = [x for x in a_labels if x not in b_labels]
     cols = [x for x in b_labels if x not in a_labels]
     extra = [x for x in acc_labels if x not in a_labels and x not in b_labels]
-    wide = np.int32 if jnp.issubdtype(a.dtype, np.integer) else jnp.promote_types(a.dtype, np.float32)
+    wide = wide_type(a.dtype)
     if not allow_reassociation or batch or extra:
         return _in_order(a, b, acc, extents, a_labels, b_labels, acc_labels, summed, wide)
     for x in summed:
@@ -49,7 +49,8 @@ def mma(
     left = _matrix(a, a_labels, rows, summed)
     right = _matrix(b, b_labels, summed, cols)
     m, n = left.shape[0], right.shape[1]
-    out = _top(product(_at_least(left, 16, 16), _at_least(right, 16, 16), precision), m, n)
+    depth = 32 if a.dtype.itemsize == 1 else 16
+    out = _top(product(_at_least(left, 16, depth), _at_least(right, depth, 16), precision), m, n)
     order = [*rows, *cols]
     full_shape = [padded(extents[x]) for x in order]
     out = lax.reshape(out, tuple(full_shape))
@@ -97,14 +98,19 @@ def _matrix(tile: Any, labels, first: Sequence[int], second: Sequence[int]) -> A
 
 def _at_least(matrix: Any, rows: int, cols: int) -> Any:
     """The matrix with zeros below and beside, so that it has at least so many rows and columns."""
-    m, k = matrix.shape
-    while m < rows:
-        matrix = _double(matrix, 0)
-        m *= 2
-    while k < cols:
-        matrix = _double(matrix, 1)
-        k *= 2
+    for axis, least in enumerate((rows, cols)):
+        if matrix.shape[axis] == 1:
+            matrix = _alone(matrix, axis, least)
+        while matrix.shape[axis] < least:
+            matrix = _double(matrix, axis)
     return matrix
+
+
+def _alone(matrix: Any, axis: int, n: int) -> Any:
+    """The one row or column of a matrix, and zeros."""
+    shape = tuple(n if i == axis else m for i, m in enumerate(matrix.shape))
+    first = lax.broadcasted_iota(np.int32, shape, axis) == 0
+    return jnp.where(first, jnp.broadcast_to(matrix, shape), full(shape, 0, matrix.dtype))
 
 
 def _double(matrix: Any, axis: int) -> Any:
@@ -131,13 +137,23 @@ def product(a: Any, b: Any, precision: Any) -> Any:
     """The product of two matrices, in int32, float32 or float64."""
     if jnp.issubdtype(a.dtype, np.integer):
         return _integers(a, b)
-    if a.dtype == np.float32 and precision is None:
+    if a.dtype == np.float32 and precision is None and a.shape[1] <= _EXACT:
         return _exact(a, b)
-    wide = jnp.promote_types(a.dtype, np.float32)
-    return lax.dot_general(a, b, _PLAIN, precision=precision, preferred_element_type=wide)
+    if a.dtype.itemsize >= 4 and precision is None:
+        precision = lax.Precision.HIGHEST
+    return lax.dot_general(a, b, _PLAIN, precision=precision, preferred_element_type=wide_type(a.dtype))
 
 
 _PLAIN = (((1,), (0,)), ((), ()))
+_EXACT = 128
+"""The matrix units cut what they add up, so no longer sums than this are left to them."""
+
+
+def wide_type(dtype: Any) -> Any:
+    """What products of a dtype add up in."""
+    if jnp.issubdtype(dtype, np.integer):
+        return np.dtype(np.int32)
+    return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
 
 
 def _integers(a: Any, b: Any) -> Any:

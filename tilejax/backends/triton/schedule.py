@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..._errors import UnsupportedError
 from ...transforms.hazards import hazard
+from .device import shared_bytes
 from .lanes import is_short
 from .tiles import padded
 
@@ -57,18 +59,45 @@ def stages_of(nest: Any, asked: int | None) -> int:
 def _fastest_stages(jaxpr: Any) -> int:
     """Three, or four where a loop only adds one product; fewer where their loads would not fit."""
     products = [eqn for eqn in equations(jaxpr) if eqn.primitive.name == "tile_mma"]
+    room = shared_bytes() - _SPARE
+    return min(4 if len(products) == 1 else 3, max(1, room // max(stage_bytes(jaxpr), 1)))
+
+
+_SPARE = 24 * 1024
+"""Bytes of shared memory that are left to exchanges between threads."""
+
+
+def stage_bytes(jaxpr: Any) -> int:
+    """The bytes that a step of its loops loads for products, which go through shared memory."""
     loops = [eqn for eqn in equations(jaxpr) if "num_carry" in eqn.params]
-    loads = [v.aval for loop in loops for e in loop.params["body"].jaxpr.eqns for v in _loaded(e)]
-    size = sum(math.prod(a.shape) * a.dtype.itemsize for a in loads)
-    return min(4 if len(products) == 1 else 3, max(1, _SHARED // max(size, 1)))
+    steps = [e for loop in loops for e in loop.params["body"].jaxpr.eqns]
+    if not any(e.primitive.name == "tile_mma" for e in steps):
+        return 0
+    loads = [v.aval for e in steps if e.primitive.name == "tile_load" for v in e.outvars]
+    return sum(math.prod(map(padded, a.shape)) * a.dtype.itemsize for a in loads)
 
 
-_SHARED = 200 * 1024
-"""Bytes of shared memory that loads may take."""
+def check_size(eqn: Any, stages: int) -> None:
+    """`UnsupportedError` for programs of a `tile_parallel` that hold more than Triton or the device can."""
+    jaxpr, nest = eqn.params["body"].jaxpr, f"parallel({', '.join(eqn.params['names'])})"
+    has = shared_bytes()
+    if (needs := stages * stage_bytes(jaxpr)) > has:
+        raise UnsupportedError(
+            f"{nest}: one program needs {needs} bytes of shared memory for the loads of {stages} steps, but "
+            f"the device has {has}: take smaller blocks, or fewer num_stages",
+            loc=eqn.params["loc"],
+        )
+    for inner in equations(jaxpr):
+        for v in _tiles(inner):
+            if (size := math.prod(map(padded, v.aval.shape))) > _LARGEST:
+                raise UnsupportedError(
+                    f"{nest}: a tile of shape {v.aval.shape} has {size} "
+                    f"elements in registers, but backend triton takes {_LARGEST}: take smaller blocks",
+                    loc=eqn.params["loc"],
+                )
 
 
-def _loaded(eqn: Any) -> list[Any]:
-    return eqn.outvars if eqn.primitive.name == "tile_load" else []
+_LARGEST = 2**20
 
 
 def lanes_of(eqn: Any) -> tuple[int, int] | None:
