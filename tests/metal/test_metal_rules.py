@@ -209,13 +209,13 @@ def test_scatters(kind):
 
 
 def test_a_scatter_of_many_into_many_goes_in_blocks():
+    """Selected, selected in float32, multiplied by zeros and ones; and one by one, for a NaN is there."""
     ids = RNG.integers(-1, 3001, 9000).astype(np.int32)
-    for values in (np.ones(9000, np.int32), normal(9000).astype(np.float16)):
-        got = run(
-            lambda i, v: jnp.zeros(3000, v.dtype).at[i].add(v, mode="drop"),
-            np.where(ids < 0, 3000, ids),
-            values,
-        )[0]
+    holed = normal(9000, 200)
+    holed[7, 3] = np.nan
+    for values in (np.ones(9000, np.int32), normal(9000).astype(np.float16), normal(9000, 200), holed):
+        zeros = np.zeros((3000, *values.shape[1:]), values.dtype)
+        (got,) = run(lambda i, v, z: z.at[i].add(v, mode="drop"), np.where(ids < 0, 3000, ids), values, zeros)
         want = oracle.segment_sum(ids, values.astype(np.float64), 3000)[0]
         np.testing.assert_allclose(plain(got), want, rtol=1e-3, atol=1e-3)
 

@@ -39,27 +39,38 @@ def _one_by_one(join: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return rule
 
 
-def _by_place(whole: Callable[[Any, Any, Any], Any], each: Callable[..., Any]) -> Callable[..., Any]:
-    """`whole(rows of x, their flat indices, rows of updates)` where all updates are whole rows, and few
-    enough places are compared with them; else `each`, one by one."""
+def _by_place(
+    whole: Callable[[Any, Any, Any, Callable[[], Any]], Any], each: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`whole(rows of x, their flat indices, rows of updates, fallback)` where all updates are whole rows, and
+    few enough places are compared with them; else, and where `fallback` is called, `each`, one by one."""
 
     def rule(x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, mode: Any, **_: Any) -> Any:
         starts, rows, sizes = _normal(x, indices, updates, dimension_numbers)
         indexed = sorted(starts)
         rest = [d for d in range(x.ndim) if d not in starts]
+        order = (*indexed, *rest)
         fits = all(sizes[d] == 1 for d in indexed) and all(sizes[d] == x.shape[d] for d in rest)
         count, width = (math.prod(x.shape[d] for d in ds) for ds in (indexed, rest))
-        if not rows.size or not fits or not indexed or 8 * count * width > _AT_ONCE:
+
+        def fallback() -> Any:
             return each(x, indices, updates, dimension_numbers=dimension_numbers, mode=mode)
+
+        if not rows.size or not fits or not indexed or 8 * count > _AT_ONCE:
+            return fallback()
         flat = lax.full((rows.shape[0],), 0, np.int32)
         for d in indexed:
             limit = full(flat, x.shape[d] - 1)
             flat = flat * full(flat, x.shape[d]) + lax.clamp(full(flat, 0), starts[d], limit)
         if mode != lax.GatherScatterMode.CLIP:
             flat = lax.select(inside(starts, x.shape, sizes), flat, full(flat, -1))
-        moved = lax.transpose(x, (*indexed, *rest))
-        out = whole(lax.reshape(moved, (count, width)), flat, lax.reshape(rows, (rows.shape[0], width)))
-        return lax.transpose(lax.reshape(out, moved.shape), np.argsort((*indexed, *rest)))
+
+        def matrix(x: Any) -> Any:
+            return lax.reshape(lax.transpose(x, order), (count, width))
+
+        rows = lax.reshape(rows, (rows.shape[0], width))
+        out = whole(matrix(x), flat, rows, lambda: matrix(fallback()))
+        return lax.transpose(lax.reshape(out, [x.shape[d] for d in order]), np.argsort(order))
 
     return rule
 
@@ -81,6 +92,7 @@ def _normal(x: Any, indices: Any, updates: Any, dims: Any) -> tuple[dict[int, An
 
 def _blocks(flat: Any, size: int, step: Callable[[Any, Any, Any], Any], start: Any) -> Any:
     """`step(its first index, block of flat, result so far)` over blocks of `flat`, past whose end is -1."""
+    size = min(size, flat.size)
     count = -(-flat.size // size)
     flat = lax.pad(flat, np.int32(-1), ((0, count * size - flat.size, 0),))
 
@@ -97,40 +109,59 @@ def _hits(flat: Any, count: int) -> Any:
     return lax.eq(lax.broadcast_in_dim(flat, shape, (0,)), lax.broadcasted_iota(np.int32, shape, 1))
 
 
-def _set(x: Any, flat: Any, rows: Any) -> Any:
+def _set(x: Any, flat: Any, rows: Any, _: Callable[[], Any]) -> Any:
     """Each place takes the last row that names it."""
     count = x.shape[0]
-    size = min(flat.size, max(1, _AT_ONCE // count))
 
     def step(first: Any, block: Any, last: Any) -> Any:
         hits = _hits(block, count)
         number = lax.broadcasted_iota(np.int32, hits.shape, 0) + first
         return lax.max(last, lax.reduce_max(lax.select(hits, number, full(number, -1)), (0,)))
 
-    last = _blocks(flat, size, step, lax.full((count,), -1, np.int32))
+    last = _blocks(flat, _AT_ONCE // count, step, lax.full((count,), -1, np.int32))
     new = take_rows(rows, 1, lax.max(last, full(last, 0)))
     return lax.select(lax.broadcast_in_dim(lax.ge(last, full(last, 0)), x.shape, (0,)), new, x)
 
 
-def _add(x: Any, flat: Any, rows: Any) -> Any:
-    """Each place adds the rows that name it: selected, not multiplied by zeros and ones, for a NaN or an
-    infinity of another place's row is nothing to it. Short floats add up in f32."""
+def _add(x: Any, flat: Any, rows: Any, fallback: Callable[[], Any]) -> Any:
+    """Each place adds the rows that name it, short floats in f32.
+
+    Wide rows of finite floats are multiplied by zeros and ones. Others are selected, for a NaN or an infinity
+    in another place's row is nothing to it; one by one if that would be too much.
+    """
     count, width = x.shape
-    wide = np.float32 if jnp.issubdtype(x.dtype, np.floating) else x.dtype
-    size = min(flat.size, max(1, _AT_ONCE // (count * width)))
-    rows = lax.pad(
-        lax.convert_element_type(rows, wide), np.asarray(0, wide), ((0, -flat.size % size, 0), (0, 0, 0))
-    )
+    floating = jnp.issubdtype(x.dtype, np.floating)
+    wide = np.float32 if floating else x.dtype
+    start, rows = (lax.convert_element_type(v, wide) for v in (x, rows))
 
-    def step(first: Any, block: Any, total: Any) -> Any:
-        here = rows if rows.shape[0] == size else piece(rows, first, size)
-        shape = (size, count, width)
-        hits = lax.broadcast_in_dim(_hits(block, count), shape, (0, 1))
-        terms = lax.select(hits, lax.broadcast_in_dim(here, shape, (0, 2)), lax.full(shape, 0, wide))
-        return total + lax.reduce_sum(terms, (0,))
+    def chosen(hits: Any, rows: Any) -> Any:
+        shape = (*hits.shape, width)
+        spread = lax.broadcast_in_dim(rows, shape, (0, 2))
+        terms = lax.select(lax.broadcast_in_dim(hits, shape, (0, 1)), spread, full(spread, 0))
+        return lax.reduce_sum(terms, (0,))
 
-    out = _blocks(flat, size, step, lax.convert_element_type(x, wide))
-    return lax.convert_element_type(out, x.dtype)
+    def multiplied(hits: Any, rows: Any) -> Any:
+        hits = lax.convert_element_type(hits, wide)
+        return lax.dot_general(hits, rows, (((0,), (0,)), ((), ())), precision=lax.Precision.HIGHEST)
+
+    def summed(term: Callable[[Any, Any], Any], size: int) -> Any:
+        size = min(size, flat.size)
+        padded = lax.pad(rows, np.asarray(0, wide), ((0, -flat.size % size, 0), (0, 0, 0)))
+
+        def step(first: Any, block: Any, total: Any) -> Any:
+            here = padded if padded.shape[0] == size else piece(padded, first, size)
+            return total + term(_hits(block, count), here)
+
+        return lax.convert_element_type(_blocks(flat, size, step, start), x.dtype)
+
+    def selected() -> Any:
+        at_once = _AT_ONCE // (count * width)
+        return summed(chosen, at_once) if at_once >= 8 else fallback()
+
+    if not floating or width < 4:
+        return selected()
+    finite = lax.reduce_and(lax.is_finite(rows), (0, 1))
+    return lax.cond(finite, lambda: summed(multiplied, _AT_ONCE // count), selected)
 
 
 _ADD = _by_place(_add, _one_by_one(lax.add))
