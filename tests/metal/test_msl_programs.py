@@ -262,6 +262,32 @@ def scan_of_matrices(x):
     return y
 
 
+RATES, INPUTS = (np.random.default_rng(2).integers(-1, 2, (2, 77)).astype(np.float32) for _ in range(2))
+
+
+def recurrence(rates: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """`y[t] = rate[t] * y[t - 1] + input[t]`, from the last to the first."""
+    y = np.zeros_like(inputs)
+    for t in reversed(range(inputs.shape[1])):
+        y[:, t] = inputs[:, t] + (rates[:, t] * y[:, t + 1] if t + 1 < inputs.shape[1] else 0)
+    return y
+
+
+@case(RATES, INPUTS, want=recurrence(RATES, INPUTS))
+def linear_recurrence(rates, inputs):
+    y, (r, t) = tj.output_like(inputs), map(tj.axis, "rt", inputs.shape)
+
+    def join(a, b):
+        return b[0] * a[0], b[0] * a[1] + b[1]
+
+    @tj.parallel(1)
+    def _(nest):
+        pair = whole(rates, r, t), whole(inputs, r, t)
+        y(tj.coord(0, 0), tj.shape(r, t)).store(tj.associative_scan(join, pair, t, reverse=True)[1])
+
+    return y
+
+
 @case(np.arange(64, dtype=np.int32), want=np.arange(64, dtype=np.int32).reshape(8, 8).T.reshape(64) * 3)
 def swizzled_memory(x):
     """Stored through one layout, read through the same one in another order of the loop's steps."""

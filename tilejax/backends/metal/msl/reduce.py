@@ -14,7 +14,7 @@ from ....ir.types import Order
 from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, rule
-from .scalars import scalar_function
+from .scalars import pointwise
 from .storage import Index, Tile, stored, text_of
 from .types import accumulator, convert, is_float, literal, type_of
 
@@ -113,7 +113,7 @@ def _lanes(
             along = inner.unravel(number, extents)
             both = dict(zip(axes, along, strict=True)) | dict(zip(kept, index, strict=True))
             given = element(inner, tuple(both[d] for d in range(len(tile.shape))), number)
-            _assign(inner, state, combine(inner, state, given))
+            assign(inner, state, combine(inner, state, given))
         return state
 
     if parts <= 1:
@@ -149,7 +149,8 @@ def _lanes(
     return [stored(s, shape, place, ("parts", parts, count)) for s in storages]
 
 
-def _assign(block: Block, state: State, values: State) -> None:
+def assign(block: Block, state: State, values: State) -> None:
+    """Assigns the values to the variables."""
     if len(state) > 1:  # each may be computed from the others
         values = [block.define("auto", v) for v in values]
     block.lines += [f"{name} = {text};" for name, text in zip(state, values, strict=True)]
@@ -162,10 +163,10 @@ def power(n: int) -> int:
 
 @rule("tile_fold")
 def _tile_fold(frame: Frame, eqn: Any, tile: Tile, start: Tile, *consts: Tile) -> Tile:
-    fn = scalar_function(frame, eqn.params["fn"], consts)
+    fn = pointwise(frame, eqn.params["fn"], consts)
     axes, order = eqn.params["axes"], eqn.params["order"]
     first = text_of(start)
-    return _fold(frame, tile, first, axes, order, lambda block, x, y: fn(block, [x, y])[0])
+    return _fold(frame, tile, first, axes, order, lambda block, x, y: fn(block, (), [x, y])[0])
 
 
 def _fold(
