@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .block import Block
-from .evaluate import Frame, Value, derived, rule
-from .reduce import power
+from .evaluate import Frame, Value, rule
+from .reduce import cast, power
 from .storage import Index, Storage, Tile, stored
 from .types import INT32, is_float, literal, type_of, widened
 
@@ -83,7 +83,7 @@ def _network(frame: Frame, tile: Tile, axis: int, count: int, descending: bool) 
         return block.index(f"{row} * {padded}u + {index[axis]}")
 
     values, indices = (stored(s, shape, place, ("network", padded)) for s in storages)
-    return [values, _as_int(indices)]
+    return [values, cast(indices, INT32)]
 
 
 def _exchange(
@@ -107,13 +107,6 @@ def _exchange(
         for storage, texts in zip(storages, ((a, b), (i, j)), strict=True):
             for offset, text in zip((high, low), texts, strict=True):
                 swap.write(storage, offset, text, None)
-
-
-def _as_int(tile: Tile) -> Tile:
-    def element(block: Block, index: Index) -> str:
-        return block.define("int", f"int({block.get(tile, index)})")
-
-    return derived(tile.shape, INT32, element, [tile])
 
 
 def _after(

@@ -13,9 +13,9 @@ import numpy as np
 from ....ir.types import Order
 from .block import Block
 from .elementwise import arithmetic
-from .evaluate import Frame, rule
-from .scalars import pointwise
-from .storage import Index, Tile, stored, text_of
+from .evaluate import Frame, derived, rule
+from .fold import fold
+from .storage import Index, Tile, stored
 from .types import accumulator, convert, is_float, literal, type_of
 
 State = list[str]
@@ -42,7 +42,7 @@ def _reduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
     op, axes, order = (eqn.params[key] for key in ("op", "axes", "order"))
     first = identity(op, tile.dtype)
     if order is not Order.UNORDERED_TREE:
-        return _fold(frame, tile, first, axes, order, lambda _, x, y: arithmetic(op, tile.dtype, x, y))
+        return fold(frame, tile, first, axes, order, lambda _, x, y: arithmetic(op, tile.dtype, x, y))
     wide = accumulator(tile.dtype)
 
     def element(block: Block, index: Index, _: str) -> State:
@@ -52,17 +52,18 @@ def _reduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
         return [arithmetic(op, wide, x[0], y[0])]
 
     (total,) = _lanes(frame, tile, axes, [wide], [convert(first, tile.dtype, wide)], element, combine)
-    return _cast(total, tile.dtype)
+    return cast(total, tile.dtype)
 
 
-def _cast(tile: Tile, dtype: np.dtype) -> Tile:
+def cast(tile: Tile, dtype: np.dtype) -> Tile:
+    """The tile in another dtype."""
     if tile.dtype == dtype:
         return tile
 
     def element(block: Block, index: Index) -> str:
         return block.define(type_of(dtype), convert(block.get(tile, index), tile.dtype, dtype))
 
-    return Tile(tile.shape, dtype, element, tile.reads, tile.cost + 1, tile.depth + 1)
+    return derived(tile.shape, dtype, element, [tile], 1)
 
 
 @rule("tile_argreduce")
@@ -86,7 +87,7 @@ def _argreduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
     none = [identity(op, wide), f"{2**32 - 1}u"]
     types = [wide, np.dtype(np.uint32)]
     _, place = _lanes(frame, tile, (axis,), types, none, element, combine)
-    return _cast(place, np.dtype(dtype))
+    return cast(place, np.dtype(dtype))
 
 
 def _lanes(
@@ -159,78 +160,3 @@ def assign(block: Block, state: State, values: State) -> None:
 def power(n: int) -> int:
     """The least power of two that is not less."""
     return 1 << max(n - 1, 0).bit_length()
-
-
-@rule("tile_fold")
-def _tile_fold(frame: Frame, eqn: Any, tile: Tile, start: Tile, *consts: Tile) -> Tile:
-    fn = pointwise(frame, eqn.params["fn"], consts)
-    axes, order = eqn.params["axes"], eqn.params["order"]
-    first = text_of(start)
-    return _fold(frame, tile, first, axes, order, lambda block, x, y: fn(block, (), [x, y])[0])
-
-
-def _fold(
-    frame: Frame,
-    tile: Tile,
-    first: str,
-    axes: Sequence[int],
-    order: Order,
-    fn: Callable[[Block, str, str], str],
-) -> Tile:
-    """A reduction of fixed order, by one thread for each result."""
-    kernel = frame.kernel
-    assert kernel is not None
-    kept = [d for d in range(len(tile.shape)) if d not in axes]
-    shape, extents = tuple(tile.shape[d] for d in kept), [tile.shape[d] for d in axes]
-    length, kind = math.prod(extents), type_of(tile.dtype)
-    storage = kernel.allocate(tile.dtype, math.prod(shape), frame)
-
-    def at(block: Block, index: Index, number: str) -> str:
-        both = dict(zip(axes, block.unravel(number, extents), strict=True)) | dict(
-            zip(kept, index, strict=True)
-        )
-        return block.get(tile, tuple(both[d] for d in range(len(tile.shape))))
-
-    with kernel.each(shape) as (block, index):
-        if not length:
-            total = first
-        elif order is Order.ORDERED_TREE:
-            total = _tree(block, kind, length, first, lambda b, n: at(b, index, n), fn)
-        else:
-            total = block.variable(kind, first)
-            with block.count(length) as (inner, number):
-                if order is Order.FOLD_RIGHT:
-                    x = at(inner, index, inner.index(f"{length - 1}u - {number}"))
-                    inner.add(f"{total} = {fn(inner, x, total)};")
-                else:
-                    inner.add(f"{total} = {fn(inner, total, at(inner, index, number))};")
-        block.write(storage, block.flatten(index, shape), total, "flat")
-    return stored(storage, shape)
-
-
-def _tree(
-    block: Block,
-    kind: str,
-    length: int,
-    first: str,
-    at: Callable[[Block, str], str],
-    fn: Callable[[Block, str, str], str],
-) -> str:
-    """Neighbours level by level, as a stack: two blocks of one size are joined as soon as both are there,
-    and in the end what is left from the right, for an odd one is carried up."""
-    stack, top = block.kernel.fresh("stack"), block.kernel.fresh("top")
-    block.lines += [f"{kind} {stack}[{length.bit_length() + 1}];", f"uint {top} = 0;"]
-    with block.count(length) as (inner, number):
-        x = inner.variable(kind, at(inner, number))
-        with inner.inner(f"if ({number} == 0)") as start:
-            start.add(f"{x} = {fn(start, first, x)};")
-        bits = inner.kernel.fresh("k")
-        with inner.inner(f"for (uint {bits} = {number}; {bits} % 2 == 1; {bits} /= 2)") as join:
-            left = join.variable(kind, f"{stack}[--{top}]")
-            join.add(f"{x} = {fn(join, left, x)};")
-        inner.add(f"{stack}[{top}++] = {x};")
-    total = block.variable(kind, f"{stack}[--{top}]")
-    with block.inner(f"while ({top} > 0)") as rest:
-        left = rest.variable(kind, f"{stack}[--{top}]")
-        rest.add(f"{total} = {fn(rest, left, total)};")
-    return total
