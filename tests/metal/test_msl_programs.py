@@ -44,15 +44,15 @@ EDGES = np.array(
 )
 
 
-def case(*args: Any, want: Any, rtol: float = 0.0, atol: float = 0.0) -> Any:
-    """The decorated kernel at these arguments must give `want`."""
+def case(*args: Any, want: Any, rtol: float = 0.0, atol: float = 0.0, atoms: bool = False) -> Any:
+    """The decorated kernel at these arguments must give `want`; `atoms` asserts SIMD-group matrices."""
     want = tuple(map(np.asarray, want)) if isinstance(want, tuple) else np.asarray(want)
 
     def check(call: Any) -> None:
         same(call(*args), want, rtol=rtol, atol=atol)
 
     def add(kernel: Any) -> Any:
-        CASES[kernel.__name__] = Case(kernel, check)
+        CASES[kernel.__name__] = Case(kernel, check, atoms)
         return kernel
 
     return add
@@ -262,6 +262,24 @@ def scan_of_matrices(x):
     return y
 
 
+LEFT, RIGHT = (np.random.default_rng(3).integers(-3, 4, s).astype(np.float32) for s in ((19, 13), (21, 19)))
+
+
+@case(LEFT, RIGHT, want=(RIGHT @ LEFT, LEFT.T @ RIGHT.T + 1), atoms=True)
+def transposed_products(a, b):
+    """Each operand lies across, and one accumulator too; extents are no multiples of 8."""
+    (k, m), n = map(tj.axis, "km", a.shape), tj.axis("n", b.shape[0])
+    y, z = tj.output((21, 13), a.dtype), tj.output((13, 21), a.dtype)
+
+    @tj.parallel(1)
+    def _(nest):
+        left, right = whole(a, k, m), whole(b, n, k)
+        y(tj.coord(0, 0), tj.shape(n, m)).store(tj.mma(left, right, tj.zeros(tj.shape(n, m))))
+        z(tj.coord(0, 0), tj.shape(m, n)).store(tj.mma(left, right, tj.ones(tj.shape(m, n))))
+
+    return y, z
+
+
 RATES, INPUTS = (np.random.default_rng(2).integers(-1, 2, (2, 77)).astype(np.float32) for _ in range(2))
 
 
@@ -408,3 +426,7 @@ def test_it_gives_what_it_must(batch, name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_interpreter_agrees(name):
     CASES[name].check(tj.interpret(CASES[name].kernel))
+
+
+def test_products_of_transposed_tiles_are_made_of_atoms(batch):
+    assert batch[0].sources["transposed_products"].matrix_operations == 2
