@@ -72,10 +72,9 @@ class StreamKernel(Kernel):
             return [self._store(eqn, values)]
         this = call(eqn)
         if name.startswith("tile_"):
-            rule = getattr(self, f"_{name.removeprefix('tile_')}", None)
-            if rule is None:
+            if name not in _RULES:
                 raise NotStreams
-            return rule(this, values)
+            return _RULES[name](self, this, values)
         self.facts.learn(eqn)
         return [self._elementwise(this, values)]
 
@@ -227,3 +226,11 @@ class StreamKernel(Kernel):
 
         found = self._pieces(step, best(Piece(np.int32(0), self.width)), 1)
         return sorting.unpack(found, dtype, self.length, p["largest"])
+
+
+_RULES = {
+    "tile_reduce": StreamKernel._reduce,
+    "tile_argreduce": StreamKernel._argreduce,
+    "tile_gather": StreamKernel._gather,
+    "tile_top_k": StreamKernel._top_k,
+}

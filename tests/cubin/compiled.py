@@ -1,0 +1,100 @@
+"""Compiles kernels to machine code for an H200, without one, and prints what their PTX holds, as JSON.
+
+A process of its own, for XLA reads its flags once.
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+TARGET = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
+  shared_memory_per_core: 233472 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 4800000000000 l2_cache_size: 62914560 clock_rate_ghz: 1.98
+  device_memory_size: 150754820096 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 minor: 0 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 patch: 0 } device_description_str: "NVIDIA H200"
+"""
+
+
+def cases():
+    """The compiled kernels by name, and their arguments."""
+    import jax
+    import jax.numpy as jnp
+
+    import tilejax as tj
+    from tilejax import kernels
+
+    s, f32, bf16 = jax.ShapeDtypeStruct, jnp.float32, jnp.bfloat16
+    heads = (s((1, 2, 512, 64), bf16),) * 3
+
+    def of(kernel, **options):
+        return functools.partial(tj.jit(kernel, backend="triton"), **options)
+
+    blocks = {"block_m": 128, "block_n": 128, "block_k": 64}
+    causal = of(kernels.flash_attention, causal=True, block_q=128, block_kv=64)
+    return {
+        "gemm": (of(kernels.gemm, **blocks), (s((1024, 1024), bf16),) * 2),
+        "gemm ragged": (of(kernels.gemm, **blocks), (s((1025, 1001), bf16), s((1001, 1030), bf16))),
+        "gemm f32": (of(kernels.gemm, block_m=64, block_n=128, block_k=32), (s((1024, 1024), f32),) * 2),
+        "gemm int8": (
+            of(kernels.gemm, block_m=128, block_n=128, block_k=128),
+            (s((1024, 1024), jnp.int8),) * 2,
+        ),
+        "attention": (causal, heads),
+        "copy": (of(kernels.copy), (s((64, 1024), f32),)),
+        "copy ragged": (of(kernels.copy), (s((63, 1001), f32),)),
+        "softmax": (of(kernels.softmax), (s((64, 4096), bf16),)),
+        "sobel_median": (of(kernels.sobel_median), (s((512, 512), f32),)),
+        "long softmax": (of(kernels.softmax), (s((4, 10**6), f32),)),
+    }
+
+
+def main():
+    dump = tempfile.mkdtemp()
+    import nvidia
+
+    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_gpu_dump_llvmir=true --xla_dump_emitter_re=.*"
+    roots = [str(path / "cu13") for path in map(Path, nvidia.__path__)]
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={roots[0]}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    from jax.experimental import topologies
+    from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
+
+    topology = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology="1x1x1")
+    place = SingleDeviceSharding(topology.devices[0])
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    found = {}
+    for name, (fn, args) in cases().items():
+        args = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=place) for a in args]
+        before = set(Path(dump).glob("*.ptx"))
+        with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+            lowered = jax.jit(fn).trace(*args).lower(lowering_platforms=("cuda",))
+        lowered.compile()
+        new = [p.read_text() for p in set(Path(dump).glob("*.ptx")) - before]
+        found[name] = _facts("\n".join(text for text in new if ".entry tilejax" in text))
+    json.dump(found, sys.stdout)
+
+
+def _facts(ptx):
+    return {
+        "entries": len(re.findall(r"\.entry tilejax", ptx)),
+        "products": sorted(set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+\.([\w.]+?) ", ptx))),
+        "mma.sync": ptx.count("mma.sync"),
+        "predicated": len(re.findall(r"@%p\d+ (?:ld|st)\.global", ptx)),
+        "wide": len(re.findall(r"(?:ld|st)\.global[\w.]*\.v4\.", ptx)),
+        "local": len(re.findall(r"(?:ld|st)\.local", ptx)),
+    }
+
+
+if __name__ == "__main__":
+    main()
