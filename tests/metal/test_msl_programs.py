@@ -378,17 +378,40 @@ def fibonacci(x):
     return y
 
 
-@case(X, want=X[:, ::-1] + X)
-def what_was_loaded_stays(x):
+def turned_and_added(x, scope):
     y, r, c = tj.update(x), tj.axis("r", 5), tj.axis("c", 37)
 
-    @tj.parallel(r)
+    @tj.parallel(r, scope=scope)
     def _(nest):
         here, row = tj.coord(nest.index(r), 0), tj.shape(1, c)
         before = y[here, row]
         backwards = tj.gather(before, 36 - tj.iota(c), c)
         y(here, row).store(backwards)
         y(here, row).store(y[here, row] + before)
+
+    return y
+
+
+@case(X, want=X[:, ::-1] + X)
+def what_was_loaded_stays(x):
+    return turned_and_added(x, tj.Scope.GROUP)
+
+
+@case(X, want=X[:, ::-1] + X)
+def what_a_worker_loaded_stays(x):
+    return turned_and_added(x, tj.Scope.WORKER)
+
+
+LONG = np.random.default_rng(4).permutation(6000).astype(np.float32)
+
+
+@case(LONG, want=np.sort(LONG)[::-1])
+def a_worker_sorts_what_is_too_large_for_it(x):
+    y, n = tj.output_like(x), tj.axis("n", len(x))
+
+    @tj.parallel(1, scope=tj.Scope.WORKER)
+    def _(nest):
+        y(tj.coord(0), tj.shape(n)).store(tj.sort(whole(x, n), n, descending=True)[0])
 
     return y
 
@@ -426,6 +449,13 @@ def test_it_gives_what_it_must(batch, name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_interpreter_agrees(name):
     CASES[name].check(tj.interpret(CASES[name].kernel))
+
+
+def test_workers_wait_for_nobody(batch):
+    """Some have ended before others begin: a barrier would wait for ever."""
+    assert "barrier" in batch[0].sources["what_was_loaded_stays"].text
+    for name in ("what_a_worker_loaded_stays", "a_worker_sorts_what_is_too_large_for_it"):
+        assert "barrier" not in batch[0].sources[name].text
 
 
 def test_products_of_transposed_tiles_are_made_of_atoms(batch):

@@ -17,7 +17,9 @@ from .types import type_of
 THREADGROUP_BYTES = 32 * 1024
 """What every Apple GPU gives a threadgroup."""
 STRIPED = 64
-"""The most elements that a thread keeps of one tile."""
+"""The most elements that a thread of a group keeps of one tile."""
+THREAD_BYTES = 16 * 1024
+"""The most bytes that a program of one thread keeps of one tile."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Kernel:
 
     def allocate(self, dtype: Any, size: int, home: object = None, *, memory: bool = False) -> Storage:
         """A new storage: striped over the threads, else in threadgroup memory while there is some, else in
-        a device buffer. An explicit `memory` is in threadgroup memory, or a thread's own."""
+        a device buffer. An explicit `memory` is in threadgroup memory, or a thread's own. A program of one
+        thread has all to itself, but what is large in a device buffer."""
         storage = Storage(f"t{len(self.storages)}", np.dtype(dtype), max(size, 1), "thread", home=home)
         if self.lanes > 1:
             striped = not memory and storage.name not in self.denied
@@ -116,6 +119,8 @@ class Kernel:
                 self.reserved -= aligned(storage.bytes)
             else:
                 storage.space = "threadgroup" if storage.bytes <= self.free_bytes() else "device"
+        elif self.single and not memory and storage.bytes > THREAD_BYTES:
+            storage.space = "device"
         self.storages.append(storage)
         return storage
 
@@ -164,7 +169,7 @@ class Kernel:
 
     def text(self) -> str:
         """The function."""
-        body = render(self.nodes)
+        body = flatten(self.nodes).lines if self.single else render(self.nodes)
         self.buffers.update(
             {a.storage: True for a in flatten(self.nodes).accesses if a.storage in self.buffers and a.writes}
         )
