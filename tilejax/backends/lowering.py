@@ -24,9 +24,10 @@ from .xla.evaluate import compile_program
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(program: Any, options: Options, differentiable: bool = False) -> Any:
-    """The program as `lax` on whole arrays, once for each program and options."""
-    return compile_program(program, options["temporary_bytes"], differentiable)
+def compiled(program: Any, options: Options, differentiable: bool = False, cpu: bool = True) -> Any:
+    """The program as `lax` on whole arrays, once for each program and options; `cpu` says whether the CPU may
+    run it."""
+    return compile_program(program, options["temporary_bytes"], differentiable, cpu=cpu)
 
 
 def _evaluate(
@@ -40,7 +41,8 @@ def _evaluate(
     profile = _whitelist(options, what, platforms)
     if profile is not None:
         gate.check_program(program, profile, name)
-    return run_arrays(platforms, compiled(program, options), operands, what, options)
+    closed = compiled(program, options, cpu="cpu" in platforms and profile is None)
+    return run_arrays(platforms, closed, operands, what, options)
 
 
 def _whitelist(options: Options, what: str, platforms: tuple[str, ...]) -> Profile | None:

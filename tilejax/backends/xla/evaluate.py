@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -21,18 +21,23 @@ from jax.extend.core import Literal
 from ..._errors import UnsupportedError
 from ...transforms.affine import Affine
 from ...transforms.simplify import simplify
-from . import access, contract, elementwise, gather, order, stack, tile_ops
+from . import access, contract, elementwise, gather, nans, order, stack, tile_ops
 from .fold import fold_steps
 from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
 
 _MAX_RESTARTS = 200
 
 
-def compile_program(program: Any, budget: int, differentiable: bool = False, notes: Any = None) -> Any:
+def compile_program(
+    program: Any, budget: int, differentiable: bool = False, notes: Any = None, cpu: bool = True
+) -> Any:
     """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it
-    is to be differentiable. The dict `notes` is given what became of equations (`Plan.notes`)."""
+    is to be differentiable. The dict `notes` is given what became of equations (`Plan.notes`). `cpu` says
+    whether the CPU is among the platforms."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
-    plan = Plan(budget=budget, differentiable=differentiable, notes={} if notes is None else notes)
+    plan = Plan(
+        budget=budget, differentiable=differentiable, notes={} if notes is None else notes, drops_nan=cpu
+    )
     program = simplify(program)
     for _ in range(_MAX_RESTARTS):
         try:
@@ -50,7 +55,7 @@ class _Evaluator:
     """The grid axes that are atoms here, all of which a store must tell apart."""
 
     def whole(self, program: Any, arrays: Sequence[Any]) -> list[Any]:
-        return [to_dense(self.plan, v) for v in self.run(program, [dense(a) for a in arrays])]
+        return [to_dense(self.plan, v) for v in self.results(program, [dense(a) for a in arrays])]
 
     def run(self, closed: Any, vals: Sequence[Val]) -> list[Val]:
         jaxpr = closed.jaxpr
@@ -71,8 +76,17 @@ class _Evaluator:
             for var in eqn.invars:
                 if not isinstance(var, Literal):
                     env[var] = stack.opened(self.plan, env[var])  # once, for all that read it
-        out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
+        vals = [self.read(env, v) for v in eqn.invars]
+        out = self.apply(eqn, vals)
+        if (nan := nans.follow(self.plan, eqn, vals)) is not None:
+            out = [replace(v, nan=nan) for v in out]
         env.update(zip(eqn.outvars, out, strict=True))
+
+    def results(self, closed: Any, vals: Sequence[Val]) -> list[Val]:
+        """What a body gives to somebody who looks at it."""
+        out = [stack.unstack(self.plan, v) for v in self.run(closed, vals)]
+        nans.exactly(self.plan, out)
+        return out
 
     def apply(self, eqn: Any, vals: list[Val]) -> list[Val]:
         name, params, plan = eqn.primitive.name, eqn.params, self.plan
@@ -113,11 +127,11 @@ def _store(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
 
 def _fold(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
-    return [tile_ops.fold(ev.plan, ev.run, *vals, **eqn.params)]
+    return [tile_ops.fold(ev.plan, ev.results, *vals, **eqn.params)]
 
 
 def _associative_scan(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
-    return tile_ops.associative_scan(ev.plan, ev.run, *vals, **eqn.params)
+    return tile_ops.associative_scan(ev.plan, ev.results, *vals, **eqn.params)
 
 
 def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
@@ -135,7 +149,7 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
     def programs(position: Any, arrays: Sequence[Any]) -> list[Any]:
         indices = [_piece(at, a) for at, a in zip(_unravel(position, pieces), atoms, strict=True)]
-        out = inner.run(body, [*indices, *consts, *(dense(a) for a in arrays)])
+        out = inner.results(body, [*indices, *consts, *(dense(a) for a in arrays)])
         return [to_dense(ev.plan, v) for v in out]
 
     arrays = [to_dense(ev.plan, v) for v in views]
@@ -240,8 +254,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
             Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)
         ]
         ev.plan.depth += 1
-        out = ev.run(body, [*_unravel(position, extents), *consts, *held, *state])
-        out = [stack.unstack(ev.plan, v) for v in out]
+        out = ev.results(body, [*_unravel(position, extents), *consts, *held, *state])
         ev.plan.depth -= 1
         return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
 

@@ -1,23 +1,58 @@
-"""Maximum and minimum over dimensions, to be differentiated: ties share, NaN spreads.
+"""Maximum and minimum over dimensions: NaN spreads, and ties share the derivative.
 
-The rule of `lax.reduce_max` multiplies by 0/0 where the maximum is NaN, which XLA simplifies to 0 as soon
-as it compiles the whole. This one selects NaN.
+XLA on the CPU gives reductions of `SAFE` elements and more to a library whose maximum drops NaN. An
+elementwise `lax.max` keeps it, and so does a reduction by a function that the library does not know.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
+SAFE = 4096
+"""So many elements are too many for `lax.reduce_max` to keep NaN."""
+SLICES = 16
+
+
+def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
+    """The `op`, "max" or "min", of `x` over `axes`, or of what is left of a row with NaN without it."""
+    return (lax.reduce_max if op == "max" else lax.reduce_min)(x, axes)
+
+
+def exact(x: Any, op: str, axes: tuple[int, ...]) -> Any:
+    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one."""
+    if x.size < SAFE or not axes:
+        return least_or_greatest(x, op, axes)
+    if x.dtype.itemsize < 4:
+        return lax.convert_element_type(exact(lax.convert_element_type(x, np.float32), op, axes), x.dtype)
+    combine, beats = (lax.max, lax.gt) if op == "max" else (lax.min, lax.lt)
+    longest = max(axes, key=lambda d: x.shape[d])
+    width = 16 * -(-x.shape[longest] // (16 * SLICES))
+    if width < x.shape[longest]:
+        # Slices of one length, the last of which may overlap, are combined in vector instructions.
+        starts = [min(i, x.shape[longest] - width) for i in range(0, x.shape[longest], width)]
+        parts = [lax.slice_in_dim(x, i, i + width, axis=longest) for i in starts]
+        while len(parts) > 1:
+            pairs = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = pairs + parts[len(pairs) * 2 :]
+        (x,) = parts
+
+    def pick(a: Any, b: Any) -> Any:
+        return lax.select(lax.bitwise_or(beats(a, b), lax.ne(a, a)), a, b)
+
+    return lax.reduce(x, np.asarray(-math.inf if op == "max" else math.inf, x.dtype), pick, axes)
+
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def extremum(x: Any, op: str, axes: tuple[int, ...]) -> Any:
-    """The `op`, "max" or "min", of floating `x` over `axes`."""
-    return (lax.reduce_max if op == "max" else lax.reduce_min)(x, axes)
+    """`exact`, to be differentiated. The rule of `lax.reduce_max` multiplies by 0/0 where the maximum is NaN,
+    which XLA simplifies to 0 as soon as it compiles the whole. This one selects NaN."""
+    return exact(x, op, axes)
 
 
 @extremum.defjvp

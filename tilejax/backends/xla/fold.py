@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from . import contract
+from .nans import exactly
 from .stack import unstack
 from .tile_ops import reduce_entries
 from .value import Atom, Plan, Val, constant, regroup, split_entries, unify
@@ -51,6 +52,7 @@ def fold_steps(
     for eqn in jaxpr.eqns:
         if not any(eqn is f for f in finals):
             ev.equation(eqn, env)
+    exactly(ev.plan, [ev.read(env, v) for f in finals for v in f.invars if v not in variables])
     nested = _nested(ev, finals, variables, env)
     out = []
     for i, (final, result) in enumerate(zip(finals, jaxpr.outvars, strict=True)):

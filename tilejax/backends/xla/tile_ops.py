@@ -14,7 +14,8 @@ from jax import lax
 from ...ir.types import Order
 from . import onehot
 from .cumulative import cumulative
-from .extremum import extremum
+from .extremum import SAFE, exact, extremum, least_or_greatest
+from .nans import Kind, Mark
 from .rename import rename
 from .stack import positions, unstack
 from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, split_entries, unify
@@ -62,9 +63,10 @@ def drop_dims(val: Val, shape: tuple[int, ...], gone: Sequence[int]) -> Val:
     return rename(val, tuple(shape[i] for i in kept), {p: i for i, p in enumerate(kept)})
 
 
-def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> Val:
+def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, quick: bool = False) -> Val:
     """The value reduced over `entries`: dimensions of the tile, or atoms. A dimension of which all is
-    reduced stays whole, trimmed or not, where what was trimmed is the identity of `op`."""
+    reduced stays whole, trimmed or not, where what was trimmed is the identity of `op`. A `quick` maximum
+    that may lose NaN is marked."""
     gone = set(entries)
     if val.onehot is not None and op == "add" and (sums := onehot.total(val, entries)) is not None:
         return sums
@@ -85,26 +87,32 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry]) -> V
     groups = tuple(g for g in val.groups if not set(g) <= gone)
     if not dims:
         return val
-    if plan.differentiable and op in ("max", "min") and jnp.issubdtype(val.dtype, np.floating):
-        array = extremum(val.array, op, tuple(dims))
+    if op in ("max", "min") and jnp.issubdtype(val.dtype, np.floating):
+        quick = quick and not plan.differentiable and plan.drops_nan and val.array.size >= SAFE
+        find = (
+            extremum if plan.differentiable else exact if plan.drops_nan and not quick else least_or_greatest
+        )
+        array = find(val.array, op, tuple(dims))
     else:
-        array = _REDUCE[op](val.array, dims)
-    return Val(
-        val.shape,
-        val.dtype,
-        array,
-        groups,
-        zero_tail=val.zero_tail & set(groups) if op == "add" else frozenset(),
-    )
+        array, quick = _REDUCE[op](val.array, dims), False
+    tails = val.zero_tail & set(groups) if op == "add" else frozenset()
+    nan = (Kind.LOST, None) if quick else None
+    return Val(val.shape, val.dtype, array, groups, zero_tail=tails, nan=nan)
 
 
 def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order, **_: Any) -> Val:
     """`tile_reduce`."""
-    exact = op in ("max", "min", "and", "or") or jnp.issubdtype(val.dtype, np.integer)
-    if order is Order.UNORDERED_TREE or exact:
+    free = op in ("max", "min", "and", "or") or jnp.issubdtype(val.dtype, np.integer)
+    if order is Order.UNORDERED_TREE or free:
         needed = [i for i in axes if val.shape[i] != 1]
-        reduced = _reduce_stack if val.stack else reduce_entries
-        return drop_dims(reduced(plan, val, op, needed), val.shape, axes)
+        if val.stack:
+            return drop_dims(_reduce_stack(plan, val, op, needed), val.shape, axes)
+        quick = op in ("max", "min") and id(plan.here) not in plan.exact
+        out = reduce_entries(plan, val, op, needed, quick=quick)
+        if out.nan is not None:
+            mark = Mark(plan.here, val.array, val.groups, frozenset(needed), out.groups)
+            out = replace(out, nan=(Kind.LOST, mark))
+        return drop_dims(out, val.shape, axes)
     val = unstack(plan, val)
     return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: _MONOIDS[op][0])
 

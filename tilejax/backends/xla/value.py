@@ -58,6 +58,8 @@ class Val:
     parts: tuple[Val, ...] = ()
     window: Any = None
     """Where in a view the elements are (`window.Window`), if they have not been read, or read as a stack."""
+    nan: Any = None
+    """If it comes of a maximum that dropped NaN: a `nans.Kind` and the `nans.Mark` of the maximum."""
     onehot: Any = None
     """For a comparison of data with an index, and what is made of one: its parts (`onehot.OneHot`)."""
 
@@ -110,6 +112,10 @@ class Plan:
     """How many loops are around what is being evaluated."""
     reduced: list[int] = field(default_factory=list)
     """The bytes of each computed array that the current nest reduces."""
+    drops_nan: bool = True
+    """Whether a large maximum does, on the platforms that are compiled for."""
+    exact: set[int] = field(default_factory=set)
+    """The ids of the equations whose maximum somebody needs with its NaN."""
     padded: int = 0
     """The bytes of views that the current nest pads."""
     here: Any = None
