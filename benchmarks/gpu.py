@@ -1,213 +1,249 @@
-"""Kernels on an NVIDIA GPU: checked against `jnp`, then timed beside it in the same process.
+"""Kernels on an NVIDIA GPU through Triton: checked against `jnp`, then timed beside it in the same process.
 
 python -m benchmarks.gpu [--check] [NAME ...]
 
-Times are medians over several argument sets, each call synchronised; GB/s counts every argument and result
-once.
+One compiled program calls a kernel once for each of several argument sets, one call after another, so neither
+a launch from Python nor a warm cache is in the time; it is the median of repeats. GB/s counts every argument
+and result once. The ceiling is a copy of 1 GiB or, for products, a bfloat16 product of 8192, measured in the
+same run. The rows are Markdown. torch is one more column where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax import lax
 
 import tilejax as tj
 from tilejax import kernels
 
-SETS, QUEUED, REPEATS = 3, 5, 10
+from . import rivals
+
+SETS_BYTES, REPEATS = 2**30, 9
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
 @dataclass(frozen=True)
 class Case:
+    """A kernel at the shapes and dtypes of its arguments, and the same in `jnp`."""
+
     name: str
     kernel: Any
     rival: Callable[..., Any]
-    shapes: tuple[tuple[tuple[int, ...], str], ...]
-    options: dict[str, Any]
+    shapes: Shapes
     flops: float = 0.0
-    tolerance: float = 2e-2
+    tolerance: float = 1e-2
+    static: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    torch: str | None = None
+    """What `torch` calls it: an expression of its arguments `a`, `b` and of `F`."""
+
+    def call(self) -> Callable[..., Any]:
+        kernel = tj.jit(self.kernel, backend="triton")
+        return lambda *args: kernel(*args, *self.static, **self.options)
 
 
-def cases() -> list[Case]:
+def cases() -> Iterator[Case]:
     """What is timed, at the sizes of the documented targets."""
-    out = []
-
-    def add(
-        name: str,
-        kernel: Any,
-        rival: Any,
-        *shapes: Any,
-        flops: float = 0.0,
-        tolerance: float = 2e-2,
-        **options: Any,
-    ) -> None:
-        out.append(Case(name, kernel, rival, shapes, options, flops, tolerance))
-
     big = ((8192, 8192), "float32")
-    add("copy f32 8192x8192", kernels.copy, lambda x: x + 0, big)
-    add("add f32 8192x8192", kernels.add, jnp.add, big, big)
-    add("saxpy f32 8192x8192", kernels.saxpy, lambda x, y: x / 0.4 + y, big, big)
-    add("clamp f32 8192x8192", kernels.clamp, lambda x: jnp.clip(x, -0.5, 0.5), big)
-    add("exp f32 8192x8192", kernels.exp, jnp.exp, big)
-    add("transpose f32 8192x8192", kernels.transpose, jnp.transpose, big)
+    for name, torch in (("copy", "a.clone()"), ("exp", "a.exp()"), ("clamp", "a.clamp(-.5, .5)")):
+        rival = (lambda x: x + 0) if name == "copy" else rivals.RIVALS[name]
+        yield Case(f"{name} f32 8192x8192", getattr(kernels, name), rival, (big,), torch=torch)
+    yield Case("add f32 8192x8192", kernels.add, jnp.add, (big, big), torch="a + b")
+    yield Case("saxpy f32 8192x8192", kernels.saxpy, rivals.saxpy, (big, big), torch="a / 0.4 + b")
+    yield Case("transpose f32 8192x8192", kernels.transpose, jnp.transpose, (big,), torch="a.T.contiguous()")
     for n in (1024, 4096, 8192, 16384):
-        x = ((8192, n), "bfloat16")
-        add(
-            f"softmax bf16 8192x{n}",
-            kernels.softmax,
-            lambda x: jax.nn.softmax(x.astype(jnp.float32), -1).astype(x.dtype),
-            x,
+        for name, torch in (
+            ("softmax", "a.softmax(-1)"),
+            ("layernorm", "F.layer_norm(a, a.shape[-1:])"),
+            ("rmsnorm", "F.rms_norm(a, a.shape[-1:])"),
+            ("residual_layernorm", "F.layer_norm(a + b, a.shape[-1:])"),
+        ):
+            x = ((8192, n), "bfloat16")
+            shapes = (x, x) if name == "residual_layernorm" else (x,)
+            rival = rivals.RIVALS[name]
+            yield Case(f"{name} bf16 8192x{n}", getattr(kernels, name), rival, shapes, torch=torch)
+    rows = ((8192, 4096), "float32")
+    for name in ("row_sum", "row_max", "cumsum"):
+        yield Case(
+            f"{name} f32 8192x4096", getattr(kernels, name), rivals.RIVALS[name], (rows,), tolerance=1e-5
         )
-        add(f"layernorm bf16 8192x{n}", kernels.layernorm, _layernorm, x)
-        add(f"rmsnorm bf16 8192x{n}", kernels.rmsnorm, _rmsnorm, x)
-        add(
-            f"residual_layernorm bf16 8192x{n}",
-            kernels.residual_layernorm,
-            lambda x, r: _layernorm(x.astype(jnp.float32) + r).astype(x.dtype),
-            x,
-            x,
+    yield Case("row_statistics f32 8192x4096", kernels.row_statistics, rivals.row_statistics, (rows,) * 3)
+    logits = (((8192, 32000), "float32"), ((8192,), "int32"))
+    yield Case(
+        "sparse_cross_entropy 8192x32000", kernels.sparse_cross_entropy, rivals.sparse_cross_entropy, logits
+    )
+    for m, n, k in ((1024,) * 3, (2048,) * 3, (4096,) * 3, (4097, 4001, 1023)):
+        shapes = (((m, k), "bfloat16"), ((k, n), "bfloat16"))
+        flops = 2.0 * m * n * k
+        yield Case(f"gemm bf16 {m}x{n}x{k}", kernels.gemm, rivals.gemm, shapes, flops, torch="a @ b")
+    exact = functools.partial(jnp.matmul, precision="highest")
+    for m in (1024, 4096):
+        shapes = (((m, m), "float32"),) * 2
+        yield Case(f"gemm f32 {m}x{m}x{m}", kernels.gemm, exact, shapes, 2.0 * m**3, 1e-5, torch="a @ b")
+    bias = (((8192, 4096), "bfloat16"), ((4096,), "bfloat16"), ((8192, 4096), "bfloat16"))
+    yield Case(
+        "bias_gelu_residual bf16 8192x4096", kernels.bias_gelu_residual, rivals.bias_gelu_residual, bias
+    )
+    for d in (64, 128):
+        heads = (((4, 16, 4096, d), "bfloat16"),) * 3
+        flops = 2.0 * 4 * 16 * 4096 * 4096 * d
+        options = {"causal": True}
+        yield Case(
+            f"flash_attention bf16 causal b4 h16 s4096 d{d}",
+            kernels.flash_attention,
+            _cudnn,
+            heads,
+            flops,
+            options=options,
+            torch="F.scaled_dot_product_attention(a, b, c, is_causal=True)",
         )
-    add("row_sum f32 8192x4096", kernels.row_sum, lambda x: x.sum(-1), ((8192, 4096), "float32"))
-    add(
-        "cumsum f32 8192x4096",
-        kernels.cumsum,
-        lambda x: jnp.cumsum(x, -1),
-        ((8192, 4096), "float32"),
-        tolerance=1e-3,
+    yield Case("sort f32 8192x1024", kernels.sort, _sort, (((8192, 1024), "float32"),), torch="a.sort(-1)")
+    scores = (((1024, 32000), "float32"),)
+    best = functools.partial(lax.top_k, k=64)
+    yield Case("top_k 64 f32 1024x32000", kernels.top_k, best, scores, static=(64,), torch="a.topk(64)")
+    image = (((4096, 4096), "float32"),)
+    yield Case("sobel_median f32 4096x4096", kernels.sobel_median, rivals.sobel_median, image)
+    channels = (((512, 512, 64), "float32"), ((3, 3, 64), "float32"))
+    yield Case(
+        "depthwise_conv_pool f32 512x512x64",
+        kernels.depthwise_conv_pool,
+        rivals.depthwise_conv_pool,
+        channels,
     )
-    add(
-        "sparse_cross_entropy f32 8192x32000",
-        kernels.sparse_cross_entropy,
-        _cross_entropy,
-        ((8192, 32000), "float32"),
-        ((8192,), "int32"),
-    )
-    for m, n, k in ((4096, 4096, 4096), (4097, 4001, 1023)):
-        add(
-            f"gemm bf16 {m}x{n}x{k}",
-            kernels.gemm,
-            _matmul,
-            ((m, k), "bfloat16"),
-            ((k, n), "bfloat16"),
-            flops=2.0 * m * n * k,
+    for hw, c in ((56, 64), (28, 256)):
+        yield Case(
+            f"conv2d bf16 64x{hw}x{hw}x{c}",
+            kernels.conv2d,
+            functools.partial(rivals.conv2d, padding=1),
+            (((64, hw, hw, c), "bfloat16"), ((3, 3, c, c), "bfloat16")),
+            2.0 * 64 * hw * hw * c * c * 9,
+            options={"padding": 1},
         )
-    add(
-        "gemm f32 1024x1024x1024",
-        kernels.gemm,
-        functools.partial(jnp.matmul, precision="highest"),
-        ((1024, 1024), "float32"),
-        ((1024, 1024), "float32"),
-        flops=2.0**31,
-        tolerance=1e-5,
-    )
-    heads = ((4, 16, 4096, 128), "bfloat16")
-    add(
-        "flash_attention bf16 causal b4 h16 s4096 d128",
-        kernels.flash_attention,
-        _attention,
-        heads,
-        heads,
-        heads,
-        flops=2.0 * 4 * 16 * 4096 * 4096 * 128,
-        causal=True,
-    )
-    add(
-        "sort f32 8192x1024",
-        kernels.sort,
-        lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)),
-        ((8192, 1024), "float32"),
-    )
-    add("sobel_median f32 4096x4096", kernels.sobel_median, lambda x: None, ((4096, 4096), "float32"))
-    return out
+    items = (((10**6,), "int32"), ((10**6,), "float32"))
+    rival = functools.partial(rivals.segment_sum, num_segments=1000)
+    yield Case("segment_sum f32 1000 of 1e6", kernels.segment_sum, rival, items, static=(1000,))
 
 
-def _matmul(a: Any, b: Any) -> Any:
-    return jnp.matmul(a, b, preferred_element_type=jnp.float32).astype(a.dtype)
-
-
-def _layernorm(x: Any) -> Any:
-    y = x.astype(jnp.float32)
-    y = y - y.mean(-1, keepdims=True)
-    return (y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype)
-
-
-def _rmsnorm(x: Any) -> Any:
-    y = x.astype(jnp.float32)
-    return (y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-12)).astype(x.dtype)
-
-
-def _cross_entropy(logits: Any, labels: Any) -> Any:
-    logp = jax.nn.log_softmax(logits, -1)
-    picked = jnp.take_along_axis(logp, labels[:, None], -1)[:, 0]
-    return -picked, jnp.exp(logp) - jax.nn.one_hot(labels, logits.shape[-1])
-
-
-def _attention(q: Any, k: Any, v: Any) -> Any:
+def _cudnn(q: Any, k: Any, v: Any) -> Any:
     """cuDNN's, which takes (batch, seq, heads, dim)."""
-    swap = functools.partial(jnp.swapaxes, axis1=1, axis2=2)
-    return swap(
-        jax.nn.dot_product_attention(swap(q), swap(k), swap(v), is_causal=True, implementation="cudnn")
-    )
+    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
+    return jnp.swapaxes(jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn"), 1, 2)
 
 
-def arguments(case: Case, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    out = []
-    for shape, dtype in case.shapes:
-        if dtype == "int32":
-            out.append(jnp.asarray(rng.integers(0, 1000, shape), jnp.int32))
-        else:
-            out.append(jax.random.normal(jax.random.key(int(rng.integers(2**31))), shape, dtype))
-    return [jax.block_until_ready(x) for x in out]
+def _sort(x: Any) -> Any:
+    return lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, 1)), num_keys=1)
+
+
+def argument_sets(shapes: Shapes, least: int = 3) -> list[list[Any]]:
+    """Random arguments, several times over, so that together they are more than the cache holds."""
+    size = sum(jnp.dtype(dtype).itemsize * functools.reduce(int.__mul__, shape) for shape, dtype in shapes)
+    count = max(least, min(16, SETS_BYTES // size))
+    keys = iter(jax.random.split(jax.random.key(0), count * len(shapes)))
+    return jax.block_until_ready([[_argument(next(keys), *spec) for spec in shapes] for _ in range(count)])
+
+
+def _argument(key: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    if dtype == "int32":
+        return jax.random.randint(key, shape, 0, 1000, jnp.int32)
+    return jax.random.normal(key, shape, jnp.float32).astype(dtype)
 
 
 def error(got: Any, want: Any) -> float:
-    """The greatest relative error in norm over the results."""
+    """The greatest relative error in norm over the results; NaN never passes."""
     worst = 0.0
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        g, w = g.astype(jnp.float32), w.astype(jnp.float32)
-        worst = max(worst, float(jnp.linalg.norm((g - w).ravel()) / (jnp.linalg.norm(w.ravel()) + 1e-30)))
-        if bool(jnp.isnan(g).any()) != bool(jnp.isnan(w).any()):
-            return float("nan")
+        g, w = g.astype(jnp.float32).ravel(), w.astype(jnp.float32).ravel()
+        off = float(jnp.linalg.norm(g - w) / (jnp.linalg.norm(w) + 1e-30))
+        worst = off if off != off else max(worst, off)
     return worst
 
 
 def seconds(fn: Callable[..., Any], sets: list[list[Any]]) -> float:
-    """The median time of a call: some are queued together, so that launching is not what is timed."""
-    jax.block_until_ready(fn(*sets[0]))
+    """The median time of a call, in a program of one after another."""
+
+    def all_of(sets: list[list[Any]]) -> list[Any]:
+        outs, before = [], jnp.zeros(())
+        for args in sets:
+            args, _ = lax.optimization_barrier((args, before))
+            before = fn(*args)
+            outs.append(before)
+        return outs
+
+    return _median(jax.jit(all_of).lower(sets).compile(), sets)
+
+
+def _median(program: Callable[..., Any], sets: list[list[Any]]) -> float:
+    jax.block_until_ready(program(sets))
     times = []
     for _ in range(REPEATS):
         begin = time.perf_counter()
-        for _ in range(QUEUED):
-            outs = [fn(*args) for args in sets]
-        jax.block_until_ready(outs)
-        times.append((time.perf_counter() - begin) / (QUEUED * len(sets)))
+        jax.block_until_ready([program(sets) for _ in range(3)])
+        times.append((time.perf_counter() - begin) / (3 * len(sets)))
     return statistics.median(times)
 
 
-def report(case: Case, check_only: bool) -> str:
-    sets = [arguments(case, seed) for seed in range(1 if check_only else SETS)]
-    fn = functools.partial(tj.jit(case.kernel, backend="triton"), **case.options)
-    rival = jax.jit(case.rival)
-    got, want = fn(*sets[0]), rival(*sets[0])
-    wrong = error(got, want) if want is not None else 0.0
-    state = "ok" if wrong <= case.tolerance else "WRONG"
-    if check_only:
-        return f"{case.name:45s} {state} {wrong:.1e}"
+def ceilings() -> tuple[float, float]:
+    """Bytes a second of a copy of 1 GiB, and operations of a bfloat16 product of 8192."""
+    copied = seconds(lambda x: x + 1, argument_sets((((2**28,), "float32"),)))
+    square = ((8192, 8192), "bfloat16")
+    multiplied = seconds(jnp.matmul, argument_sets((square, square)))
+    return 2 * 2**30 / copied, 2.0 * 8192**3 / multiplied
+
+
+def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
+    """The same in PyTorch, timed by the events of the device; None where it has no such call."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return None
+    if case.torch is None:
+        return None
+    code = compile(case.torch, case.name, "eval")
+    moved = [[torch.utils.dlpack.from_dlpack(x) for x in args] for args in sets]
+
+    def run() -> None:
+        for args in moved:
+            eval(code, {"F": torch.nn.functional, **dict(zip("abc", args, strict=False))})
+
+    times = []
+    for _ in range(REPEATS + 2):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        run()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) / 1e3 / len(moved))
+    return statistics.median(times[2:])
+
+
+def row(case: Case, peak: tuple[float, float] | None) -> str:
+    """A row of the table; without ceilings only the comparison."""
+    sets = argument_sets(case.shapes, 1 if peak is None else 3)
+    fn = case.call()
+    got, want = fn(*sets[0]), case.rival(*sets[0])
+    off = error(got, want)
+    state = f"{off:.0e}" if off <= case.tolerance else f"WRONG {off:.1e}"
+    if peak is None:
+        return f"| {case.name} | {state} |"
     size = sum(x.nbytes for x in [*sets[0], *jax.tree.leaves(got)])
-    mine = seconds(fn, sets)
-    theirs = seconds(rival, sets) if want is not None else float("nan")
-    rate = f"{case.flops / mine / 1e12:6.0f} TFLOP/s" if case.flops else f"{size / mine / 1e9:6.0f} GB/s"
-    return f"{case.name:45s} {state} {wrong:.1e} {mine * 1e3:8.3f} ms {rate:>14s} {theirs / mine:6.2f}x jnp"
+    mine, theirs, torch = seconds(fn, sets), seconds(case.rival, sets), torch_seconds(case, sets)
+    work, unit, most = (case.flops, "TFLOP/s", peak[1]) if case.flops else (size, "GB/s", peak[0])
+    rate = work / mine / (1e12 if case.flops else 1e9)
+    beside = "" if torch is None else f"{torch / mine:.2f}"
+    return (
+        f"| {case.name} | {mine * 1e3:.3f} | {rate:.0f} {unit} | {work / mine / most:.2f} "
+        f"| {theirs / mine:.2f} | {beside} | {state} |"
+    )
 
 
 def main() -> None:
@@ -215,14 +251,19 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true", help="compare, do not time")
     options = parser.parse_args()
+    peak = None if options.check else ceilings()
     print(jax.devices()[0].device_kind, "jax", jax.__version__)
+    if peak is not None:
+        print(f"a copy: {peak[0] / 1e9:.0f} GB/s; a bfloat16 product: {peak[1] / 1e12:.0f} TFLOP/s")
+        print("| kernel | ms | rate | of the ceiling | jnp / tilejax | torch / tilejax | error |")
+        print("|---|---|---|---|---|---|---|")
     for case in cases():
         if options.names and not any(name in case.name for name in options.names):
             continue
         try:
-            print(report(case, options.check), flush=True)
+            print(row(case, peak), flush=True)
         except Exception as failure:
-            print(f"{case.name:45s} FAILED {type(failure).__name__}: {str(failure)[:300]}", flush=True)
+            print(f"| {case.name} | FAILED {type(failure).__name__}: {str(failure)[:200]!r} |", flush=True)
 
 
 if __name__ == "__main__":

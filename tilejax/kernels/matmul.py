@@ -74,4 +74,4 @@ def _blocks(a: tj.TensorView, b: tj.TensorView) -> tuple[int, int, int]:
     for rows, columns in ((128, 256), (128, 128)):
         if tj.cdiv(a.shape[0], rows) * tj.cdiv(b.shape[1], columns) >= 128:
             return rows, columns, 128 // a.dtype.itemsize
-    return 64, 64, 128 // a.dtype.itemsize
+    return 64, 64, 256 // a.dtype.itemsize

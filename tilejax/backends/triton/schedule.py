@@ -42,7 +42,7 @@ def warps_of(jaxpr: Any) -> int:
     sorts = [eqn for eqn in equations(jaxpr) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
     if sorts:
         longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
-        return min(max(longest // 512, 1), 16 if rows_of_body(jaxpr) is None else 4)
+        return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 4)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     few = 2048 if largest["tile_reduce"] > 1 else 4096
@@ -57,10 +57,12 @@ def stages_of(nest: Any, asked: int | None) -> int:
 
 
 def _fastest_stages(jaxpr: Any) -> int:
-    """Three, or four where a loop only adds one product; fewer where their loads would not fit."""
+    """Three, or four where a loop only adds one product of short numbers; fewer where their loads would not
+    fit."""
     products = [eqn for eqn in equations(jaxpr) if eqn.primitive.name == "tile_mma"]
+    alone = len(products) == 1 and products[0].invars[0].aval.dtype.itemsize <= 2
     room = shared_bytes() - _SPARE
-    return min(4 if len(products) == 1 else 3, max(1, room // max(stage_bytes(jaxpr), 1)))
+    return min(4 if alone else 3, max(1, room // max(stage_bytes(jaxpr), 1)))
 
 
 _SPARE = 24 * 1024
@@ -142,4 +144,4 @@ def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     shapes = [v.aval.shape for e in equations(jaxpr) for v in _tiles(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
     selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr))
-    return (longest, 2048 if selects else 4096) if longest > (4096 if selects else 32768) else None
+    return (longest, 1024 if selects else 4096) if longest > (4096 if selects else 32768) else None
