@@ -199,6 +199,52 @@ def test_derivatives():
     close(got, [2 * sums[0], 2 * sums[2], 2 * sums[0], 0], np.float32, 8)
 
 
+SMOOTH = {
+    "exp": np.exp,
+    "exp2": lambda x: np.log(2) * 2**x,
+    "expm1": np.exp,
+    "log": lambda x: 1 / x,
+    "log2": lambda x: 1 / (x * np.log(2)),
+    "log1p": lambda x: 1 / (1 + x),
+    "sqrt": lambda x: 0.5 / np.sqrt(x),
+    "rsqrt": lambda x: -0.5 * x**-1.5,
+    "tanh": lambda x: 1 - np.tanh(x) ** 2,
+    "sin": np.cos,
+    "cos": lambda x: -np.sin(x),
+    "erf": lambda x: 2 / np.sqrt(np.pi) * np.exp(-x * x),
+    "sigmoid": lambda x: np.exp(-x) / (1 + np.exp(-x)) ** 2,
+}
+
+
+def test_derivatives_of_elementwise_functions():
+    """In every version JAX's rules use the primitives that they like."""
+
+    def each(x):
+        n = tj.axis("n", x.shape[0])
+        outs = [tj.output_like(x) for _ in SMOOTH]
+
+        @tj.parallel(1)
+        def _(nest):
+            tile = x[tj.coord(0), tj.shape(n)]
+            for name, out in zip(SMOOTH, outs, strict=True):
+                out(tj.coord(0), tj.shape(n)).store(getattr(tj, name)(tile))
+
+        return outs
+
+    x = np.linspace(0.1, 2, 9).astype(np.float32)
+    one = np.ones_like(x)
+    got = emulated(lambda x: jax.jvp(tj.jit(each), (x,), (one,))[1])(x)
+
+    def gradients(x):
+        _, pull = jax.vjp(tj.jit(each), x)
+        return [pull([one * (i == j) for j in range(len(SMOOTH))])[0] for i in range(len(SMOOTH))]
+
+    back = emulated(gradients)(x)
+    for name, forward, reverse in zip(SMOOTH, got, back, strict=True):
+        for found in (forward, reverse):
+            np.testing.assert_allclose(found, SMOOTH[name](x.astype(np.float64)), rtol=1e-5, err_msg=name)
+
+
 def _square(x):
     y, (r, c) = tj.output_like(x), (tj.axis("r", 3), tj.axis("c", 5))
 

@@ -116,6 +116,17 @@ def round_(x: Any, *, rounding_method: Any) -> Any:
     return lax.select(lax.lt(x, full(x, 0)), -up, lax.select(lax.eq(floor, size), x, up))
 
 
+def polynomial(x: Any, *coefficients: Any, **_: Any) -> Any:
+    """Horner's rule, the constant coefficient first."""
+    terms = [c if jnp.shape(c) else full(x, c) for c in coefficients]
+    if any(c.shape != x.shape for c in terms):
+        raise NoForm(f"polynomial of {x.dtype} with coefficients of another shape")
+    out = terms.pop()
+    while terms:
+        out = out * x + terms.pop()
+    return out
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "convert_element_type": convert,
     "reduce_precision": reduce_precision,
@@ -126,6 +137,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "exp2": _in_f32(lambda x: lax.exp(x * full(x, math.log(2)))),
     "tan": _in_f32(lambda x: lax.sin(x) / lax.cos(x)),
     "round": round_,
+    "polynomial": polynomial,
     "square": lambda x: x * x,
     "copy": lambda x: x,
     "copy_p": lambda x: x,

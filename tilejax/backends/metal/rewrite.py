@@ -19,9 +19,9 @@ from .profiles import Profile
 DIRECT = frozenset(
     """
     abs add add_any and bitcast_convert_type broadcast_in_dim ceil clamp concatenate cos div eq exp expm1
-    floor ge gt integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not
-    optimization_barrier or pow rem reshape rev rsqrt select_n sign sin slice split sqrt squeeze sub tanh
-    transpose xor
+    floor ge gt integer_pow iota is_finite le log log1p log2 logistic lt max min mul ne neg not
+    one_minus_square optimization_barrier or pow rem reshape rev rsqrt select_n sign sin slice split sqrt
+    squeeze sub tanh transpose xor
     """.split()  # noqa: SIM905
 )
 """Primitives that JAX lowers to what every profile takes."""
