@@ -6,6 +6,9 @@ import itertools
 import re
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from emulate import PLATFORMS, check_module, emulated, lowered
 from metal_cases import DTYPES, KERNELS, REFUSED, refusals, table
@@ -87,6 +90,40 @@ def test_values_of_short_floats(name):
 def test_values_of_all(name, platform, dtype):
     if (platform, dtype, name) not in REFUSED:
         check_values(name, platform, dtype)
+
+
+def gradients(kernel):
+    """Compares the gradients through the module with those of the CPU's own form, which other tests hold to
+    formulas."""
+
+    def call(*args, **kwargs):
+        smooth = [
+            i for i, a in enumerate(args) if hasattr(a, "dtype") and jnp.issubdtype(a.dtype, np.floating)
+        ]
+
+        def gradient(*arrays):
+            def loss(*floats):
+                given = list(args)
+                for i, x in zip(smooth, floats, strict=True):
+                    given[i] = x
+                results = jax.tree.leaves(kernel(*given, **kwargs))
+                return sum(jnp.sin(r).sum() for r in results if jnp.issubdtype(r.dtype, np.floating))
+
+            return jax.grad(loss, argnums=tuple(range(len(smooth))))(*arrays)
+
+        floats = [np.nan_to_num(args[i], posinf=1, neginf=-1) for i in smooth]
+        for got, want in zip(emulated(gradient)(*floats), jax.jit(gradient)(*floats), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        raise Lowered
+
+    return call
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_gradients_of_all(name):
+    with pytest.raises(Lowered):
+        KERNELS[name](gradients, np.float32)
 
 
 def test_the_table_of_the_documentation():
