@@ -57,7 +57,14 @@ def combine(name: str, forms: Sequence[Affine | None], extent: Callable[[Any], i
         else:
             form = _add(first, second if name == "add" else _scale(second, -1))
     lo, hi = replace(form, base=None, lo=0, hi=0).bounds(extent)
-    return form if INT32.min <= lo and hi <= INT32.max else None
+    if not INT32.min <= lo <= hi <= INT32.max:
+        return None
+    lo, hi = form.bounds(extent)
+    if form.base is not None and not INT32.min <= lo <= hi <= INT32.max:
+        # The traced part may wrap around, as data does: of its range nothing is known then.
+        base = form.base + np.int32(wrap(form.const))
+        return Affine(0, form.coefs, base, int(INT32.min), int(INT32.max))
+    return form
 
 
 def _scale(form: Affine, factor: int) -> Affine:

@@ -7,6 +7,7 @@ axis a loop this is the sequential program.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -244,9 +245,9 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
             ev.plan.note("folded", eqn)
             return folded
     masked = ev.plan.differentiable and any(b.affine is None or not b.affine.is_constant for b in bounds)
-    if (not masked or num_views) and (dependent := [a for b in bounds for a in b.atoms()]):
+    if dependent := [a for b in bounds for a in b.atoms()]:
         raise ev.plan.demote(dependent)
-    lo, hi = (0, count) if masked else _range(bounds, count)
+    lo, hi = _range(bounds, count)
 
     def step(position: Any, arrays: list[Any], layouts: Sequence[tuple[Group, ...]]) -> list[Val]:
         held = [dense(a) for a in arrays[:num_views]]
@@ -256,7 +257,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
         ev.plan.depth += 1
         out = ev.results(body, [*_unravel(position, extents), *consts, *held, *state])
         ev.plan.depth -= 1
-        return _masked(ev.plan, position, bounds, [*held, *state], out) if masked else out
+        return out
 
     arrays = [to_dense(ev.plan, v) for v in views]
     ev.plan.note("cut" if cut else "loop", eqn)
@@ -275,23 +276,19 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
     start = [*arrays, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
     first, last = (np.int32(n) if isinstance(n, int) else n for n in (lo, hi))
-    out = lax.fori_loop(first, last, trip, start)
+    if masked:
+        # Reverse mode needs a static range. A step outside of the asked one is not run: of what it would
+        # compute, though nobody reads it, the derivative may be infinite.
+        def guarded(position: Any, arrays: list[Any]) -> list[Any]:
+            inside = lax.ge(position, lax.convert_element_type(first, position.dtype))
+            inside &= lax.lt(position, lax.convert_element_type(last, position.dtype))
+            return lax.cond(inside, functools.partial(trip, position), list, arrays)
+
+        out = lax.fori_loop(np.int32(0), np.int32(count), guarded, start)
+    else:
+        out = lax.fori_loop(first, last, trip, start)
     state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, out[num_views:], layouts, strict=True)]
     return [*(dense(a) for a in out[:num_views]), *state]
-
-
-def _masked(plan: Plan, position: Any, bounds: list[Val], old: list[Val], new: list[Val]) -> list[Val]:
-    """`new` for the programs whose range the step is in, `old` for the others."""
-
-    def call(primitive: Any, shape: tuple[int, ...], dtype: Any, *vals: Val, **params: Any) -> Val:
-        return elementwise.apply(plan, primitive, params, list(vals), shape, dtype)
-
-    here = Val((), np.dtype(np.int32), jnp.asarray(position, np.int32))
-    started, running = (
-        call(p, (), np.bool_, here, b) for p, b in zip((lax.ge_p, lax.lt_p), bounds, strict=True)
-    )
-    active = call(lax.and_p, (), np.bool_, started, running)
-    return [call(lax.select_n_p, v.shape, v.dtype, active, o, v) for o, v in zip(old, new, strict=True)]
 
 
 def _range(bounds: list[Val], count: int) -> tuple[Any, Any]:

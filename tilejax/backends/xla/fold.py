@@ -46,6 +46,9 @@ def fold_steps(
     finals = list(map(functools.partial(_final, jaxpr), variables, jaxpr.outvars, ordered))
     if not carry or any(f is None for f in finals):
         return None
+    for final in finals:  # of a pipeline that goes on, every result must be one of these
+        if sum(f is final for f in finals) != len(final.outvars):
+            return None
     if any(eqn.primitive.name == "tile_mma" and not any(eqn is f for f in finals) for eqn in jaxpr.eqns):
         return None  # a contraction inside would be in memory for all steps at once
     env: dict[Any, Val] = dict(zip(jaxpr.invars, [*indices, *consts], strict=False))

@@ -68,7 +68,9 @@ def elementwise(name: str, vals: Sequence[Val], dtype: Any, convert: Callable[[V
     if name == "and" and dtype == np.bool_ and chosen[0].dtype == np.bool_:
         hot = replace(hot, masks=(*hot.masks, *others))
     elif name == "select_n" and vals[0] is chosen[0] and len(vals) == 3 and _is_zero(vals[1]):
-        hot = replace(hot, value=vals[2])
+        # A value that was chosen by the comparison before is one more condition now.
+        masks = hot.masks if _is_true(hot.value) else (*hot.masks, hot.value)
+        hot = replace(hot, masks=masks, value=vals[2])
     elif name == "convert_element_type":
         hot = replace(hot, value=convert(hot.value))
     else:
@@ -104,6 +106,10 @@ def _is_zero(val: Val) -> bool:
     return val.const is not None and not val.const and not np.signbit(np.float64(val.const))
 
 
+def _is_true(val: Val) -> bool:
+    return val.dtype == np.bool_ and val.const is not None and bool(val.const)
+
+
 def total(val: Val, entries: Sequence[Entry]) -> Val | None:
     """The sum over `entries`, still symbolic; None if that is not one over ids."""
     hot: OneHot = val.onehot
@@ -126,7 +132,7 @@ def materialise(plan: Plan, val: Val) -> Val:
     groups = unify([hot.ids, place, *hot.masks, hot.value])
     here = lax.eq(*(regroup(plan, v, groups) for v in (hot.ids, place)))
     here = functools.reduce(lax.bitwise_and, (regroup(plan, m, groups) for m in hot.masks), here)
-    if hot.value.const is True or hot.value.const is np.True_:
+    if _is_true(hot.value):
         return Val(shape, val.dtype, here, groups)
     value = regroup(plan, hot.value, groups)
     return Val(shape, val.dtype, lax.select(here, value, jnp.zeros_like(value)), groups)

@@ -110,6 +110,10 @@ def picked(plan: Plan, window: Window, where: Sequence[Val | int], shape: tuple[
     result, or the index. None if that is no window."""
     used: list[Entry] = []
     dims: list[Group | Tap] = []
+    tapped = {tap.dim for tap in window.taps.values()}
+    for dim, index in enumerate(where):  # one that is no tap has extent 1
+        if dim not in tapped and isinstance(index, Val) and index.affine != Affine():
+            return None
     for d in window.dims:
         if isinstance(d, Tap) and d.dim is not None and not isinstance(where[d.dim], int):
             index = where[d.dim]
