@@ -78,3 +78,30 @@ def test_a_batch_is_one_launch():
     text = jax.jit(jax.vmap(triton(kernels.softmax))).lower(x).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
     np.testing.assert_allclose(jax.vmap(triton(kernels.softmax))(x), oracle.softmax(x), rtol=1e-5, atol=1e-6)
+
+
+def test_long_rows():
+    """Longer than a program holds: they go through it in pieces."""
+    x, y = kernel_cases.normal(2, 100_003), kernel_cases.normal(2, 100_003, seed=1)
+    np.testing.assert_allclose(triton(kernels.softmax)(x), oracle.softmax(x), rtol=1e-4, atol=1e-9)
+    probability = np.abs(np.tanh(x))
+    got = triton(kernels.row_statistics)(x, y, probability)
+    for g, w in zip(got, oracle.row_statistics(x, y, probability), strict=True):
+        np.testing.assert_allclose(np.asarray(g, np.float64), w, rtol=1e-4, atol=1e-3)
+    order = np.argsort(-x, -1, kind="stable")[:, :64]
+    values, indices = triton(kernels.top_k)(x, 64)
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, -1))
+
+
+def test_small_programs_in_lanes():
+    x, w = kernel_cases.normal(2, 9, 130, 20), kernel_cases.normal(3, 3, 20, 24, seed=1)
+    got = triton(kernels.conv2d)(x, w, padding=1)
+    np.testing.assert_allclose(got, oracle.conv2d(x, w, padding=(1, 1)), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_run_here_too():
+    x = jnp.asarray(kernel_cases.normal(17, 65))
+    loss = jax.grad(lambda x: jnp.sum(triton(kernels.softmax)(x) ** 2))
+    want = jax.grad(lambda x: jnp.sum(jax.nn.softmax(x, -1) ** 2))(x)
+    np.testing.assert_allclose(loss(x), want, rtol=1e-4, atol=1e-6)
