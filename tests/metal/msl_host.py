@@ -103,7 +103,7 @@ def run(program: Path, sources: Mapping[str, Source], operands: Mapping[str, Seq
     """Runs what `build` made, at the operands of each source."""
     for name in sources:
         give(name, sources[name], operands[name], program.parent)
-    subprocess.run([program, program.parent, *sources], check=True, timeout=600)
+    subprocess.run([program, program.parent, *sources], check=True, timeout=200)
 
 
 class _Called(Exception):
