@@ -66,7 +66,9 @@ def apply(
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
     tails = _zero_tail(name, params, vals)
-    return Val(shape, np.dtype(dtype), out, groups, computed=True, zero_tail=tails)
+    witness = vals[0].witness if vals[0].computed else vals[0].array
+    witness = witness if name in ("abs", "neg") and groups == vals[0].groups else None
+    return Val(shape, np.dtype(dtype), out, groups, computed=True, witness=witness, zero_tail=tails)
 
 
 _HOLDS: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}

@@ -24,10 +24,20 @@ def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
     return (lax.reduce_max if op == "max" else lax.reduce_min)(x, axes)
 
 
-def exact(x: Any, op: str, axes: tuple[int, ...]) -> Any:
-    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one."""
+def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
+    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one. `witness` is an array that is NaN in
+    the same places: a quick sum of it says whether a quick maximum may have lost something."""
     if x.size < SAFE or not axes:
         return least_or_greatest(x, op, axes)
+    if witness is not None and witness.shape == x.shape:
+        found, suspect = least_or_greatest(x, op, axes), lax.reduce_sum(witness, axes)
+        spoiled = lax.reduce_or(lax.ne(suspect, suspect), tuple(range(suspect.ndim)))
+
+        def restored() -> Any:
+            lost = lax.reduce_or(lax.ne(witness, witness), axes)
+            return lax.select(lost, lax.full(found.shape, np.nan, found.dtype), found)
+
+        return lax.cond(spoiled, restored, lambda: found)
     if x.dtype.itemsize < 4:
         return lax.convert_element_type(exact(lax.convert_element_type(x, np.float32), op, axes), x.dtype)
     combine, beats = (lax.max, lax.gt) if op == "max" else (lax.min, lax.lt)

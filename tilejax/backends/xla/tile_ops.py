@@ -73,6 +73,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
     val = unstack(plan, val)
     if val.computed and val.groups:
         plan.reduced.append(val.array.nbytes)
+    witness = val.witness
     if val.array is None:
         val = split_entries(plan, val, entries)
     whole = [g for g in val.groups if set(g) <= gone]
@@ -89,10 +90,12 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
         return val
     if op in ("max", "min") and jnp.issubdtype(val.dtype, np.floating):
         quick = quick and not plan.differentiable and plan.drops_nan and val.array.size >= SAFE
-        find = (
-            extremum if plan.differentiable else exact if plan.drops_nan and not quick else least_or_greatest
-        )
-        array = find(val.array, op, tuple(dims))
+        if plan.differentiable:
+            array = extremum(val.array, op, tuple(dims))
+        elif quick or not plan.drops_nan:
+            array = least_or_greatest(val.array, op, tuple(dims))
+        else:
+            array = exact(val.array, op, tuple(dims), witness)
     else:
         array, quick = _REDUCE[op](val.array, dims), False
     tails = val.zero_tail & set(groups) if op == "add" else frozenset()

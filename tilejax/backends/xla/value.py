@@ -51,6 +51,8 @@ class Val:
     const: Any = None
     computed: bool = False
     """Whether arithmetic made the array, as opposed to a view that is there anyway."""
+    witness: Any = None
+    """An array of the same layout that is NaN exactly where this one is, and is there anyway."""
     zero_tail: frozenset[Group] = frozenset()
     """The groups beyond whose trimmed end the value is known to be 0."""
     stack: tuple[int, ...] = ()
