@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,11 @@ from .ceilings import cores
 
 
 def load() -> Any:
-    """The module `torch`, set to as many threads as XLA uses; None where it is not installed."""
+    """The module `torch`, set to as many threads as XLA uses; None where it is not installed.
+
+    Its threads would spin after each call, beside whatever is timed next, unless told to sleep.
+    """
+    os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="0", KMP_BLOCKTIME="0")
     try:
         torch = importlib.import_module("torch")
     except ImportError:
