@@ -171,7 +171,7 @@ def agree(case: Case, got: Sequence[Any], want: Sequence[Any], *, values_only: b
 
 
 def alternate(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
-    """Seconds a call, sampled in turn, so that what else the machine does falls on all alike."""
+    """Seconds a warm call, sampled in turn, so that what else the machine does falls on all alike."""
     repeats = {}
     for name, call in calls.items():
         call()
@@ -186,6 +186,7 @@ def alternate(calls: dict[str, Callable[[], Any]], seconds: float) -> dict[str, 
             if done >= FEWEST_ROUNDS and time.perf_counter() - start > seconds:
                 break
             for name in order:
+                calls[name]()  # warm again: the call before was another function's
                 samples[name].append(_time(calls[name], repeats[name]))
             order.reverse()  # each comes after the other as often
     finally:
