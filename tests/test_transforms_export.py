@@ -159,3 +159,12 @@ def test_jax_34988_what_must_be_static_is_named():
     ):
         with pytest.raises(tj.ShapeError, match=message):
             export.export(jax.jit(f))(*args)
+
+
+def test_a_named_tuple_comes_back_as_one():
+    x, target, p = normal(4, 5), normal(4, 5, seed=1), np.full((4, 5), 0.25, np.float32)
+    exported = export.export(jax.jit(kernels.row_statistics))(x, target, p)
+    got = export.deserialize(exported.serialize()).call(x, target, p)
+    assert type(got) is type(kernels.row_statistics(x, target, p))
+    np.testing.assert_allclose(got.sum, x.astype(np.float64).sum(-1), rtol=1e-5)
+    np.testing.assert_array_equal(got.argmax, x.argmax(-1))

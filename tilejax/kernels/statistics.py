@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.export
 import jax.numpy as jnp
 
 import tilejax as tj
@@ -24,6 +25,9 @@ class RowStatistics(NamedTuple):
     mae: Any
     huber: Any
     bce: Any
+
+
+jax.export.register_namedtuple_serialization(RowStatistics, serialized_name="tilejax.RowStatistics")
 
 
 def row_statistics(
