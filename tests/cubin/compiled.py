@@ -4,6 +4,7 @@ A process of its own, for XLA reads its flags once.
 """
 
 import functools
+import importlib
 import json
 import os
 import re
@@ -60,10 +61,8 @@ def cases():
 
 def main():
     dump = tempfile.mkdtemp()
-    import nvidia
-
     flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_gpu_dump_llvmir=true --xla_dump_emitter_re=.*"
-    roots = [str(path / "cu13") for path in map(Path, nvidia.__path__)]
+    roots = [str(path / "cu13") for path in map(Path, importlib.import_module("nvidia").__path__)]
     os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_cuda_data_dir={roots[0]}"
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
