@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msl_cases import ALL, ONE
-from msl_host import RACES, Batch, build, give, run
+from msl_host import RACES, Batch, build, execute, give, run
 
 from tilejax import kernels
 from tilejax.backends.metal.msl.source import Source
@@ -73,6 +72,6 @@ def test_no_documented_kernel_has_a_race_but_without_a_barrier_it_has(tmp_path):
         made.check(name, tmp_path)
     for name, source in cut.items():
         give(name, source, made.operands[name.split("_without_")[0]], tmp_path)
-        done = subprocess.run([program, tmp_path, name], capture_output=True, text=True, timeout=60)
+        done = execute(program, [name])
         assert done.returncode != 0, f"{name} is as good as with its barrier"
         assert "data race" in done.stderr
