@@ -108,8 +108,8 @@ def run(program: Path, sources: Mapping[str, Source], operands: Mapping[str, Seq
 
 
 def execute(program: Path, names: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Runs the cases of these names. Under ThreadSanitizer a run in some hundred has been seen to hang, so
-    one that does not end is tried again; a kernel that waits for ever does so each time."""
+    """Runs the cases of these names. One that takes a minute is tried again, for a busy machine may stand
+    still; a kernel that waits for ever does so each time."""
     for _ in range(3):
         try:
             command = [str(program), str(program.parent), *names]
