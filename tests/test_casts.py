@@ -95,3 +95,55 @@ def test_casts_between_integers_bools_and_floats():
     want = {d: n.astype(jnp.dtype(d)) for d in ("int8", "uint8", "bool", "float32", "bfloat16", "uint32")}
     want |= {"truth": X != 0, "count": (n > 0).astype(np.float32)}
     tiles("i,i", fn, n, X, want=want)
+
+
+@pytest.mark.parametrize("way", ["one nest", "two nests", "update", "loop"])
+def test_what_is_stored_in_bfloat16_is_rounded_when_it_is_read_again(way):
+    """A cast of a result needs no protection, unless the program itself widens it again."""
+
+    def kernel(x):
+        n = x.shape[0]
+        short, wide = tj.output((n,), jnp.bfloat16), tj.output((n,), jnp.float32)
+        g, t = tj.axis("g", n // 8), tj.axis("t", 8)
+
+        def narrow(nest, to, source):
+            at = tj.coord(nest.index(g) * 8), tj.shape(t)
+            to(*at).store(source[at].astype(jnp.bfloat16))
+
+        def widen(nest, source):
+            at = tj.coord(nest.index(g) * 8), tj.shape(t)
+            wide(*at).store(source[at].astype(jnp.float32))
+
+        if way == "one nest":
+
+            @tj.parallel(g)
+            def _(nest):
+                narrow(nest, short, x)
+                widen(nest, short)
+
+        elif way == "loop":
+
+            @tj.parallel(g)
+            def _(nest):
+                @nest.serial(2)
+                def _(step):
+                    narrow(nest, short, x)
+                    widen(nest, short)
+
+        else:
+
+            @tj.parallel(g)
+            def _(nest):
+                narrow(nest, short, x)
+
+            source = tj.update(short) if way == "update" else short
+
+            @tj.parallel(g)
+            def _(nest):
+                widen(nest, source)
+
+        return wide
+
+    x = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    want = x.astype(jnp.bfloat16).astype(np.float32)
+    np.testing.assert_array_equal(tj.jit(kernel)(x), want)

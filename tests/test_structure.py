@@ -137,8 +137,8 @@ def test_gemm_of_bfloat16_multiplies_bfloat16_into_float32():
     text = lower(kernels.gemm, bf16(64, 96), bf16(96, 32)).as_text()
     (line,) = [line for line in text.splitlines() if "dot_general" in line]
     assert line.endswith(": (tensor<64x96xbf16>, tensor<96x32xbf16>) -> tensor<64x32xf32>")
-    found = operations(kernels.gemm, bf16(64, 96), bf16(96, 32))
-    assert found == {"dot_general": 1, "reduce_precision": 1, "convert": 1}
+    lowered = lower(kernels.gemm, bf16(64, 96), bf16(96, 32)).compile().as_text()
+    assert "reduce-precision" not in lowered  # the result leaves the program, so nothing can fold its cast
 
 
 def product(x, y, *, stored="mk,kn->mn", epilogue=None, two=False, swapped=False, batches=0, size=16):

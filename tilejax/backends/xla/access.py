@@ -250,6 +250,8 @@ def store(plan: Plan, view: Val, tile: Val, starts: list[Val], active: list[Atom
     array = to_dense(plan, view)
     if 0 in shape or 0 in array.shape:
         return view
+    if plan.bare and tile.bare is not None:
+        tile = replace(tile, array=tile.bare)
     reached = {a for s in starts for a in s.atoms()}
     if stray := [a for a in active if a not in reached]:
         raise plan.demote(stray)  # every program along these stores to the same place

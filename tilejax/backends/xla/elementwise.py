@@ -66,9 +66,17 @@ def apply(
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
     tails = _zero_tail(name, params, vals)
+    short = (
+        name == "convert_element_type"
+        and dtype == jnp.bfloat16
+        and arrays[0].dtype in (np.float32, np.float64)
+    )
+    bare = lax.convert_element_type(arrays[0], jnp.bfloat16) if short else None
     witness = vals[0].witness if vals[0].computed else vals[0].array
     witness = witness if name in ("abs", "neg") and groups == vals[0].groups else None
-    return Val(shape, np.dtype(dtype), out, groups, computed=True, witness=witness, zero_tail=tails)
+    return Val(
+        shape, np.dtype(dtype), out, groups, computed=True, bare=bare, witness=witness, zero_tail=tails
+    )
 
 
 _HOLDS: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}

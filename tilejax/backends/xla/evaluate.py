@@ -20,6 +20,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...transforms.accesses import covers
 from ...transforms.affine import Affine
 from ...transforms.simplify import simplify
 from . import access, contract, elementwise, gather, nans, order, stack, tile_ops
@@ -40,6 +41,7 @@ def compile_program(
         budget=budget, differentiable=differentiable, notes={} if notes is None else notes, drops_nan=cpu
     )
     program = simplify(program)
+    plan.bare = _only_leaves(program.jaxpr)
     for _ in range(_MAX_RESTARTS):
         try:
             return jax.make_jaxpr(lambda *arrays: _Evaluator(plan).whole(program, arrays))(*avals)
@@ -47,6 +49,17 @@ def compile_program(
             plan.depth = 0
             plan.notes.clear()
     raise AssertionError("the plan of a program did not settle")
+
+
+def _only_leaves(jaxpr: Any) -> bool:
+    """Whether a program is one nest, whose results go out as they are and which loads none of them."""
+    nests = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "tile_parallel"]
+    read = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
+    if len(nests) != 1 or read & set(nests[0].outvars):
+        return False
+    (nest,) = nests
+    first = len(nest.invars) - nest.params["num_views"]
+    return all(covers(nest, i) for i in range(first, len(nest.invars)))
 
 
 @dataclass

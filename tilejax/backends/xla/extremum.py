@@ -29,8 +29,11 @@ def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
     the same places: a quick sum of it says whether a quick maximum may have lost something."""
     if x.size < SAFE or not axes:
         return least_or_greatest(x, op, axes)
+    if witness is None and x.dtype.itemsize < 4:
+        witness = x
     if witness is not None and witness.shape == x.shape:
-        found, suspect = least_or_greatest(x, op, axes), lax.reduce_sum(witness, axes)
+        wide = lax.convert_element_type(witness, np.float32) if witness.dtype.itemsize < 4 else witness
+        found, suspect = least_or_greatest(x, op, axes), lax.reduce_sum(wide, axes)
         spoiled = lax.reduce_or(lax.ne(suspect, suspect), tuple(range(suspect.ndim)))
 
         def restored() -> Any:
@@ -38,8 +41,6 @@ def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
             return lax.select(lost, lax.full(found.shape, np.nan, found.dtype), found)
 
         return lax.cond(spoiled, restored, lambda: found)
-    if x.dtype.itemsize < 4:
-        return lax.convert_element_type(exact(lax.convert_element_type(x, np.float32), op, axes), x.dtype)
     combine, beats = (lax.max, lax.gt) if op == "max" else (lax.min, lax.lt)
     longest = max(axes, key=lambda d: x.shape[d])
     width = 16 * -(-x.shape[longest] // (16 * SLICES))

@@ -51,6 +51,8 @@ class Val:
     const: Any = None
     computed: bool = False
     """Whether arithmetic made the array, as opposed to a view that is there anyway."""
+    bare: Any = None
+    """The same array, narrowed by a cast that XLA may fold with a widening one after it."""
     witness: Any = None
     """An array of the same layout that is NaN exactly where this one is, and is there anyway."""
     zero_tail: frozenset[Group] = frozenset()
@@ -118,6 +120,8 @@ class Plan:
     """Whether a large maximum does, on the platforms that are compiled for."""
     exact: set[int] = field(default_factory=set)
     """The ids of the equations whose maximum somebody needs with its NaN."""
+    bare: bool = False
+    """Whether what is stored leaves the program, so that nothing in it widens it again."""
     padded: int = 0
     """The bytes of views that the current nest pads."""
     here: Any = None
