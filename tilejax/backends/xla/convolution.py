@@ -109,8 +109,8 @@ def _kernel(plan: Plan, filters: Val, free: list[int], depth: list[int], taps: l
     """The filters as a convolution takes them, and which dimension is what: in their own order if they have
     one dimension of each kind."""
     wanted = [*free, *depth, *(x for x in taps if filters.shape[x] != 1)]
-    order = [e for g in filters.groups for e in g]
-    if len(free) > 1 or len(depth) > 1 or sorted(order, key=str) != sorted(wanted, key=str):
+    order = [e for g in filters.groups for e in g if isinstance(e, int)]
+    if len(free) > 1 or len(depth) > 1 or sorted(order) != sorted(wanted):
         order = wanted
     array = regroup(plan, filters, tuple((x,) for x in order))
     sizes: list[int] = []

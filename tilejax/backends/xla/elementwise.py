@@ -103,7 +103,7 @@ def _constant(val: Val, shape: tuple[int, ...], dtype: Any) -> Val | None:
     """A constant that another dtype holds exactly."""
     if val.const is None and (val.affine is None or not val.affine.is_constant):
         return None
-    value = val.const if val.affine is None else np.int32(wrap(val.affine.const))
+    value: Any = val.const if val.affine is None else np.int32(wrap(val.affine.const))
     cast = np.asarray(value).astype(dtype)[()]
     return constant(cast, dtype, shape) if abs(float(value)) <= 2**8 and cast == value else None
 

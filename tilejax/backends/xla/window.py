@@ -101,7 +101,13 @@ def as_window(plan: Plan, tile: Val, dims: Sequence[int]) -> Window:
     if tile.window is not None:
         return tile.window
     tile = split_entries(plan, tile, dims)
-    every = (Tap(g[0], tile.shape[g[0]], (), 1, 0, 1) if g[0] in dims else g for g in tile.groups)
+    every: list[Group | Tap] = []
+    for group in tile.groups:
+        dim = group[0]
+        if isinstance(dim, int) and dim in dims:
+            every.append(Tap(dim, tile.shape[dim], (), 1, 0, 1))
+        else:
+            every.append(group)
     return Window(tile.array, tuple(every), np.zeros((), tile.dtype)[()])
 
 
@@ -124,11 +130,11 @@ def picked(plan: Plan, window: Window, where: Sequence[Val | int], shape: tuple[
             dims.append(through)
             used.extend([*through.group, *(() if through.dim is None else (through.dim,))])
             continue
-        places = {e: where[e] for e in _ints(d)}
-        if not all(isinstance(p, int) for p in places.values()):
+        places = {e: to for e in _ints(d) if isinstance(to := where[e], int)}
+        if len(places) < len(_ints(d)):
             return None
-        used.extend(p for p in places.values() if isinstance(p, int))
-        dims.extend(Window(None, (d,), None).renamed(places).dims)  # pyright: ignore[reportArgumentType]
+        used.extend(places.values())
+        dims.extend(Window(None, (d,), None).renamed(places).dims)
     ints = [e for e in used if isinstance(e, int)]
     return replace(window, dims=tuple(dims)) if len(set(ints)) == len(ints) else None
 
