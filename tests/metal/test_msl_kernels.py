@@ -72,6 +72,8 @@ def test_no_documented_kernel_has_a_race_but_without_a_barrier_it_has(tmp_path):
         made.check(name, tmp_path)
     for name, source in cut.items():
         give(name, source, made.operands[name.split("_without_")[0]], tmp_path)
-        done = execute(program, [name])
-        assert done.returncode != 0, f"{name} is as good as with its barrier"
+        # ThreadSanitizer sees what threads did in this run: on a busy machine they may have come one by one.
+        runs = (execute(program, [name]) for _ in range(20))
+        done = next((run for run in runs if run.returncode), None)
+        assert done is not None, f"{name} is as good as with its barrier"
         assert "data race" in done.stderr
