@@ -7,6 +7,7 @@ import pytest
 
 import tilejax as tj
 from tests.wrong import ARGUMENTS, Wrong, bench, rejected
+from tilejax import kernels
 
 A, S, D, T = tj.AxisError, tj.ShapeError, tj.DtypeError, tj.TileTypeError
 RO, SC, BO = tj.ReadOnlyError, tj.ScopeError, tj.BoundsError
@@ -312,3 +313,13 @@ def test_views_of_a_call_that_has_ended():
     tj.jit(keeping)(IMAGE)
     for run in (updating, starting):
         rejected(Wrong(SC, "kernel keeping", run), run)
+
+
+@pytest.mark.parametrize("take", [tj.jit, tj.interpret, tj.make_jaxpr, tj.explain, tj.metal.source])
+def test_a_transformed_kernel_is_no_kernel(take):
+    """JAX's transformations copy attributes: once the kernel inside was taken in silence."""
+    x = np.ones((2, 3), np.float32)
+    for made in (jax.grad(kernels.softmax), jax.vmap(kernels.softmax), jax.grad(jax.vmap(kernels.softmax))):
+        with pytest.raises(tj.TileTypeError, match="pass the kernel itself"):
+            take(made)(x)
+    take(jax.jit(kernels.softmax))(x)

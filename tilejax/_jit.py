@@ -152,8 +152,18 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
 
 def as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
     """`kernel` as given, or the kernel inside what `jit` returned, whose static parameters it keeps."""
-    inner = getattr(getattr(kernel, "__wrapped__", None), "_tilejax_kernel", None)
-    if inner is not None:
+    inside = getattr(kernel, "__wrapped__", None)
+    call = getattr(inside, "_tilejax_call", None)
+    if call is not None and call is not inside:
+        # JAX's transformations hand on the attributes of what they transform.
+        if isinstance(kernel, type(jax.jit(_sequence))):
+            return as_kernel(inside, options, static_argnums, static_argnames)
+        raise TileTypeError(
+            f"expected a kernel, got a function made of one by a transformation, {kernel!r}: pass the kernel "
+            "itself; what transformations make is called on arrays"
+        )
+    if call is not None:
+        inner = call._tilejax_kernel
         fn, nums, names = inner.fn, inner.static_argnums, inner.static_argnames
     else:
         if not callable(kernel):
@@ -210,7 +220,7 @@ def jit(
         )
         return jax.tree.unflatten(t.results, results)
 
-    call._tilejax_kernel = this  # type: ignore[attr-defined]
+    call._tilejax_call, call._tilejax_kernel = call, this  # type: ignore[attr-defined]
     return jax.jit(
         call,
         static_argnums=this.static_argnums or None,

@@ -254,3 +254,21 @@ def _square(x):
         y(tj.coord(0, 0), tj.shape(r, c)).store(tile * tile)
 
     return y
+
+
+def test_an_ordered_sum_with_64_bits():
+    """Its loop counts in int64 then, beside indices in int32."""
+
+    def kernel(x):
+        y, r, c = tj.output((2,), x.dtype), tj.axis("r", 2), tj.axis("c", 3)
+
+        @tj.parallel(1)
+        def _(nest):
+            tile = x[tj.coord(0, 0), tj.shape(r, c)]
+            y(tj.coord(0), tj.shape(r)).store(tj.reduce(tile, c, tj.add, order="fold_left"))
+
+        return y
+
+    with jax.enable_x64(True):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        np.testing.assert_array_equal(emulated(tj.jit(kernel, backend="metal"))(x), [3, 12])

@@ -28,8 +28,9 @@ def dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[Any]:
-    """The starts of a slice, moved to the nearest that keeps it inside."""
-    return [_within(s, n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
+    """The starts of a slice, moved to the nearest that keeps it inside, as int32."""
+    moved = (_within(s, n - size) for s, n, size in zip(starts, shape, sizes, strict=True))
+    return [lax.convert_element_type(s, np.int32) for s in moved]
 
 
 def _within(i: Any, last: int) -> Any:
