@@ -18,6 +18,7 @@ from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
+from ..ir.jaxprs import bind, literal
 from ..ir.types import Bounds, Scope
 
 _LOOPS = ("tile_serial", "tile_pipeline")
@@ -56,28 +57,19 @@ def _whole(value: _Value, size: int) -> _Value:
 
 
 def _read(env: dict[Any, _Value], var: Any) -> _Value:
-    return _Value(_literal(var)) if isinstance(var, Literal) else env[var]
-
-
-def _literal(var: Any) -> Any:
-    return np.asarray(var.val, var.aval.dtype)[()]
-
-
-def _bind(eqn: Any, arrays: Sequence[Any]) -> list[Any]:
-    out = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(eqn.params))
-    return list(out) if eqn.primitive.multiple_results else [out]
+    return _Value(literal(var)) if isinstance(var, Literal) else env[var]
 
 
 def _outer(eqn: Any, vals: list[_Value], size: int) -> list[_Value]:
     """An equation outside the nests."""
     if not any(v.batched for v in vals):
-        return [_Value(a) for a in _bind(eqn, [v.array for v in vals])]
+        return [_Value(a) for a in bind(eqn, [v.array for v in vals])]
     if eqn.primitive is ir.parallel_p:
         return _parallel(eqn, vals, size)
     if eqn.primitive.name in ir.PRIMITIVES:
         return _lifted(eqn, vals, size)
     mapped = jax.vmap(
-        lambda *arrays: _bind(eqn, arrays), in_axes=tuple(0 if v.batched else None for v in vals)
+        lambda *arrays: bind(eqn, arrays), in_axes=tuple(0 if v.batched else None for v in vals)
     )
     return [_Value(a, True) for a in mapped(*(v.array for v in vals))]
 
@@ -164,7 +156,7 @@ def _inner(eqn: Any, vals: list[_Value], index: Any) -> list[_Value]:
     if "body" in p:
         return _nest(eqn, vals, index)
     loc = p.get("loc") if name in ir.PRIMITIVES else None
-    return [_Value(a) for a in _bind(eqn, [_member(v, index, loc) for v in vals])]
+    return [_Value(a) for a in bind(eqn, [_member(v, index, loc) for v in vals])]
 
 
 def _nest(eqn: Any, vals: list[_Value], index: Any) -> list[_Value]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jax.extend.core import Literal
 
+from ..ir.jaxprs import equations
 from .accesses import Access, Walk
 from .hazards import apart
 
@@ -114,13 +115,7 @@ def needed(eqns: Iterable[Any], wanted: set[Any], given: frozenset[Any] = frozen
 
 
 def _all_loads(eqns: Iterable[Any]) -> list[Any]:
-    found = []
-    for eqn in eqns:
-        if eqn.primitive.name == "tile_load":
-            found.append(eqn)
-        elif "body" in eqn.params:
-            found += _all_loads(eqn.params["body"].jaxpr.eqns)
-    return found
+    return [eqn for eqn in equations(eqns) if eqn.primitive.name == "tile_load"]
 
 
 def _loads(eqn: Any) -> bool:

@@ -20,6 +20,7 @@ from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
+from ..ir.jaxprs import bind, literal
 from .pipeline import Cut, find_cuts, needed, static_trips
 
 
@@ -49,17 +50,13 @@ def _run(jaxpr: Any, values: Sequence[Any], cuts: dict[int, Cut]) -> list[Any]:
             params = {**eqn.params, "body": _rewrite(eqn.params["body"], cuts)}
             out = eqn.primitive.bind(*operands, **params)
         else:
-            out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
-            out = out if eqn.primitive.multiple_results else [out]
+            out = bind(eqn, operands)
         env.update(zip(eqn.outvars, out, strict=True))
     return [_read(env, v) for v in jaxpr.outvars]
 
 
 def _read(env: dict[Any, Any], var: Any) -> Any:
-    if not isinstance(var, Literal):
-        return env[var]
-    aval: Any = var.aval
-    return np.asarray(var.val, aval.dtype)[()]
+    return literal(var) if isinstance(var, Literal) else env[var]
 
 
 class _Overlap:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jax.extend.core import Literal
 
+from ...ir.jaxprs import bind, held, literal
+
 if TYPE_CHECKING:
     from .access import Tracker
 
@@ -73,10 +75,7 @@ def evaluate(closed: Any, args: Sequence[Any], place: Place) -> list[Any]:
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom: Any) -> Any:
-        if not isinstance(atom, Literal):
-            return env[atom]
-        aval: Any = atom.aval
-        return np.asarray(atom.val, aval.dtype)
+        return np.asarray(literal(atom)) if isinstance(atom, Literal) else env[atom]
 
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
@@ -95,12 +94,10 @@ def evaluate(closed: Any, args: Sequence[Any], place: Place) -> list[Any]:
 
 def _as_jax(eqn: Any, place: Place, *values: np.ndarray) -> Any:
     """What JAX computes, for a primitive that has no rule here."""
-    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-    return [np.asarray(x) for x in out] if eqn.primitive.multiple_results else np.asarray(out)
+    return [np.asarray(x) for x in bind(eqn, values)]
 
 
 @rule("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", views=True)
 def _inline(eqn: Any, place: Place, *values: Any) -> list[Any]:
     """A call is its body."""
-    params = eqn.params
-    return evaluate(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], values, place)
+    return evaluate(held(eqn), values, place)

@@ -12,6 +12,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...ir.jaxprs import CALLS, bind, held, literal
 from . import arrays, convolution, elementwise, indexing, scatter
 from .elementwise import NoForm
 from .profiles import Profile
@@ -34,15 +35,8 @@ RULES: dict[str, Callable[..., Any]] = {
     **convolution.RULES,
 }
 
-INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-}
-"""Primitives that only hold a jaxpr, and the parameter that is it."""
+INLINED = CALLS | {"checkpoint", "custom_vjp_call"}
+"""Primitives that only hold a jaxpr: what is rewritten here has been differentiated."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +54,7 @@ class Rewriter:
         bytes_: dict[Any, Any] = {}  # what was widened from eight bits
 
         def read(var: Any) -> Any:
-            if not isinstance(var, Literal):
-                return env[var]
-            aval: Any = var.aval
-            return np.asarray(var.val, aval.dtype)
+            return literal(var) if isinstance(var, Literal) else env[var]
 
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self._check(var, "an operand")
@@ -93,14 +84,14 @@ class Rewriter:
             except NoForm as error:
                 raise UnsupportedError(f"{self.name}: backend metal has no form for {error}") from None
         elif name in INLINED:
-            out = self.run(params[INLINED[name]], values)
+            out = self.run(held(eqn), values)
         elif name in _CONTROL:
             out = _CONTROL[name](self, values, **params)
         elif name == "scan":  # the same loop around another body
             body = rewrite(params["jaxpr"], self.profile, self.name)
             out = eqn.primitive.bind(*values, **params | {"jaxpr": body})
         elif name in DIRECT:
-            out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
+            out = bind(eqn, values)
         else:
             kinds = ", ".join(dict.fromkeys(str(v.dtype) for v in values)) or str(eqn.outvars[0].aval.dtype)
             raise UnsupportedError(

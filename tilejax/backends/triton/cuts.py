@@ -13,19 +13,13 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
+from ...ir.jaxprs import called
 from ...ir.types import Bounds
+from ...transforms.accesses import form_of
 from ...transforms.affine import Affine, combine
 from .tiles import View
 
 _MOVES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose")
-_CALLS = ("jit", "pjit", "custom_jvp_call")
-
-
-def called(eqn: Any) -> Any:
-    """The closed jaxpr that a call runs; None for other equations."""
-    if eqn.primitive.name not in _CALLS:
-        return None
-    return eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
 
 
 @dataclass
@@ -42,10 +36,7 @@ class Facts:
     """Forms that are at most 0 here."""
 
     def form(self, var: Any) -> Affine | None:
-        if not isinstance(var, Literal):
-            return self.forms.get(var)
-        aval: Any = var.aval
-        return Affine(int(var.val)) if aval.dtype == np.int32 and not aval.shape else None
+        return form_of(var, self.forms)
 
     def know(self, variables: Sequence[Any], forms: Sequence[Affine | None]) -> None:
         self.forms.update({v: f for v, f in zip(variables, forms, strict=True) if f is not None})
@@ -127,8 +118,8 @@ class Facts:
                     views[eqn.outvars[0]] = view
                 if eqn.params["bounds"] is Bounds.ZERO:
                     yield from (f for pair in self.edges(eqn, view) for f in pair if f is not None)
-            elif name in _CALLS:
-                inner = called(eqn).jaxpr
+            elif (body := called(eqn)) is not None:
+                inner = body.jaxpr
                 self.know(inner.invars, [self.form(v) for v in eqn.invars])
                 yield from self._tests(inner, views)
                 self.know(eqn.outvars, [self.form(v) for v in inner.outvars])

@@ -14,9 +14,10 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from . import access, elementwise, gathers, products, sorting, tile_ops
-from .cuts import Facts, called
+from .cuts import Facts
 from .tiles import View, full, padded_shape, scalar
 from .units import Call, call, squeezed
 

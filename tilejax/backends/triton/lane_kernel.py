@@ -13,10 +13,11 @@ from jax import lax
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Literal
 
+from ...ir.jaxprs import called
 from ...ir.types import Bounds
 from ..xla.order import network
 from . import elementwise, gathers, instructions, lane_products, tile_ops
-from .cuts import Facts, called
+from .cuts import Facts
 from .kernel import greatest, introduce, least, unravel
 from .lanes import (
     Lanes,

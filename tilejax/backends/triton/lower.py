@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import jax.core
-import numpy as np
 from jax.extend.core import Literal
 
 from ... import _compat
+from ...ir.jaxprs import bind, literal
 from ...transforms.simplify import simplify
 from ..registry import DEFAULTS
 from ..xla.evaluate import compile_program
@@ -33,10 +33,7 @@ def run(
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:
-        if not isinstance(var, Literal):
-            return env[var]
-        aval: Any = var.aval
-        return np.asarray(var.val, aval.dtype)
+        return literal(var) if isinstance(var, Literal) else env[var]
 
     for eqn in jaxpr.eqns:
         values = [read(v) for v in eqn.invars]
@@ -45,8 +42,7 @@ def run(
         elif eqn.primitive.name.startswith("tile_"):
             out = _whole(jaxpr, eqn, values)
         else:
-            out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-            out = out if eqn.primitive.multiple_results else [out]
+            out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
 

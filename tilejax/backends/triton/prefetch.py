@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...ir.jaxprs import equations
 from ...transforms.prefetch import prefetched
-from .schedule import contracts, equations, lanes_of
+from .schedule import contracts, lanes_of
 
 MOST = 8192
 """The elements that a step may load for this to pay: there are two versions of them in registers."""
@@ -20,7 +21,7 @@ MOST = 8192
 def overlapped(program: Any) -> Any:
     """The program with those pipelines overlapped."""
     nests = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "tile_parallel" and lanes_of(eqn)]
-    small = {id(eqn) for nest in nests for eqn in equations(nest.params["body"].jaxpr)}
+    small = {id(eqn) for nest in nests for eqn in equations(nest.params["body"].jaxpr.eqns)}
     return prefetched(program, lambda eqn: id(eqn) not in small and pays(eqn))
 
 

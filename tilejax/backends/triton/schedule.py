@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..._errors import UnsupportedError
+from ...ir.jaxprs import equations
 from ...transforms.hazards import hazard
 from .device import shared_bytes
 from .lanes import is_short
 from .tiles import padded
 
 
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a body, those of its nests included."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        if "body" in eqn.params:
-            yield from equations(eqn.params["body"].jaxpr)
-
-
 def contracts(jaxpr: Any) -> bool:
     """Whether a body has products of tiles."""
-    return any(eqn.primitive.name == "tile_mma" for eqn in equations(jaxpr))
+    return any(eqn.primitive.name == "tile_mma" for eqn in equations(jaxpr.eqns))
 
 
 def warps_of(jaxpr: Any) -> int:
     """Enough that a thread holds some tens of elements of the largest tile."""
     largest = {"tile_mma": 1, "tile_reduce": 1, "": 1}
-    for eqn in equations(jaxpr):
+    for eqn in equations(jaxpr.eqns):
         if "body" in eqn.params or eqn.primitive.name == "tile_store":
             continue
         results = max((math.prod(v.aval.shape) for v in eqn.outvars), default=1)
@@ -39,7 +32,7 @@ def warps_of(jaxpr: Any) -> int:
             largest["tile_mma"] = max(largest["tile_mma"], results)
         elif eqn.primitive.name == "tile_reduce":
             largest["tile_reduce"] = max(largest["tile_reduce"], operands)
-    sorts = [eqn for eqn in equations(jaxpr) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
+    sorts = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
     if sorts:
         longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
         return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 4)
@@ -59,7 +52,7 @@ def stages_of(nest: Any, asked: int | None) -> int:
 def _fastest_stages(jaxpr: Any) -> int:
     """Three, or four where a loop only adds one product of short numbers; fewer where their loads would not
     fit."""
-    products = [eqn for eqn in equations(jaxpr) if eqn.primitive.name == "tile_mma"]
+    products = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name == "tile_mma"]
     alone = len(products) == 1 and products[0].invars[0].aval.dtype.itemsize <= 2
     room = shared_bytes() - _SPARE
     return min(4 if alone else 3, max(1, room // max(stage_bytes(jaxpr), 1)))
@@ -71,7 +64,7 @@ _SPARE = 24 * 1024
 
 def stage_bytes(jaxpr: Any) -> int:
     """The bytes that a step of its loops loads for products, which go through shared memory."""
-    loops = [eqn for eqn in equations(jaxpr) if "num_carry" in eqn.params]
+    loops = [eqn for eqn in equations(jaxpr.eqns) if "num_carry" in eqn.params]
     steps = [e for loop in loops for e in loop.params["body"].jaxpr.eqns]
     if not any(e.primitive.name == "tile_mma" for e in steps):
         return 0
@@ -89,7 +82,7 @@ def check_size(eqn: Any, stages: int) -> None:
             f"the device has {has}: take smaller blocks, or fewer num_stages",
             loc=eqn.params["loc"],
         )
-    for inner in equations(jaxpr):
+    for inner in equations(jaxpr.eqns):
         for v in _tiles(inner):
             if (size := math.prod(map(padded, v.aval.shape))) > _LARGEST:
                 raise UnsupportedError(
@@ -106,14 +99,14 @@ def lanes_of(eqn: Any) -> tuple[int, int] | None:
     """Along which axis of the grid of a `tile_parallel` programs are too small to stand alone, and how many
     run as one; None if they are large."""
     extents, jaxpr = eqn.params["extents"], eqn.params["body"].jaxpr
-    stored = [e.invars[1].aval for e in equations(jaxpr) if e.primitive.name == "tile_store"]
+    stored = [e.invars[1].aval for e in equations(jaxpr.eqns) if e.primitive.name == "tile_store"]
     axes = [i for i, n in enumerate(extents) if n > 1]
     if not axes or not stored or max(math.prod(a.shape) for a in stored) > _SMALL:
         return None
     axis = axes[-1]
-    tiles = [v.aval for e in equations(jaxpr) for v in _tiles(e)]
+    tiles = [v.aval for e in equations(jaxpr.eqns) for v in _tiles(e)]
     long = max((math.prod(padded(n) for n in a.shape if not is_short(n)) for a in tiles), default=1)
-    loops = any("num_carry" in e.params for e in equations(jaxpr))
+    loops = any("num_carry" in e.params for e in equations(jaxpr.eqns))
     width = 128 if contracts(jaxpr) else (8192 if loops else 512) // long
     width = min(width, padded(extents[axis]))
     return (axis, width) if width >= 8 else None
@@ -141,7 +134,7 @@ def rows_of(eqn: Any) -> tuple[int, int] | None:
 
 def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     """The same, of its body."""
-    shapes = [v.aval.shape for e in equations(jaxpr) for v in _tiles(e)]
+    shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in _tiles(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
-    selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr))
+    selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr.eqns))
     return (longest, 1024 if selects else 4096) if longest > (4096 if selects else 32768) else None

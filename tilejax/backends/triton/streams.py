@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.jaxprs import called
 from ...ir.types import Order
 from ..xla.tile_ops import identity
 from . import access, elementwise, sorting, tile_ops
-from .cuts import called
 from .kernel import Kernel
 from .tiles import full, padded, padded_shape
 from .units import Call, call, squeezed

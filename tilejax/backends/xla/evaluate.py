@@ -20,6 +20,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...ir.jaxprs import CALLS, called
 from ...transforms.accesses import covers
 from ...transforms.affine import Affine
 from ...transforms.simplify import simplify
@@ -108,8 +109,8 @@ class _Evaluator:
         if name in elementwise.ELEMENTWISE:
             aval: Any = eqn.outvars[0].aval
             return [elementwise.apply(plan, eqn.primitive, params, vals, tuple(aval.shape), aval.dtype)]
-        if name in _CALLS:
-            return self.run(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"], vals)
+        if (body := called(eqn)) is not None:
+            return self.run(body, vals)
         if name not in _TAKES_STACKS:
             vals = [stack.unstack(plan, v) for v in vals]
         if name in _SHAPE_RULES:
@@ -377,9 +378,8 @@ _TILE_RULES: dict[str, Any] = {
 
 _TAKES_STACKS = frozenset({*_SHAPE_RULES, "tile_mma", "tile_reduce", "tile_gather", "tile_sort", "copy"})
 
-_CALLS = frozenset({"jit", "pjit", "custom_jvp_call", "closed_call"})
 _TAKES_WINDOWS = frozenset(
-    {"broadcast_in_dim", "transpose", "squeeze", "tile_mma", "tile_gather", "copy", *_CALLS}
+    {"broadcast_in_dim", "transpose", "squeeze", "tile_mma", "tile_gather", "copy", *CALLS}
 )
 
 _NEST_RULES: dict[str, Any] = {

@@ -12,6 +12,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.jaxprs import CALLS
 from .value import Entry, Group, Plan, Restart, Val
 
 _SPREADS = frozenset(
@@ -22,7 +23,6 @@ _SPREADS = frozenset(
 )
 """Elementwise operations whose result is NaN where an operand is."""
 _MOVES = frozenset({"broadcast_in_dim", "squeeze", "transpose", "reshape", "copy"})
-_CALLS = frozenset({"jit", "pjit", "custom_jvp_call", "closed_call"})
 
 
 class Kind(enum.Enum):
@@ -58,7 +58,7 @@ def exactly(plan: Plan, vals: list[Val]) -> None:
 def follow(plan: Plan, eqn: Any, vals: list[Val]) -> tuple[Kind, Mark] | None:
     """What is known of the result of an equation; a restart if it needs the exact maximum."""
     name, marks = eqn.primitive.name, {v.nan[1] for v in vals if v.nan is not None}
-    if name in _CALLS or not marks:
+    if name in CALLS or not marks:
         return None
     if len(marks) == 1:
         (mark,) = marks

@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from ...._errors import UnsupportedError
+from ....ir.jaxprs import held
 from ....transforms.affine import Affine, combine
 from .elementwise import COSTS, DEAR, apply
 from .elementwise import RULES as ELEMENTWISE
@@ -198,8 +199,7 @@ def _plain(name: str, args: Sequence[str]) -> str:
 @rule("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "checkpoint")
 def _inline(frame: Frame, eqn: Any, *values: Value) -> list[Value]:
     """A call is its body."""
-    closed = eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"]
-    return call(frame, closed, values)
+    return call(frame, held(eqn), values)
 
 
 def call(frame: Frame, closed: Any, values: Sequence[Value]) -> list[Value]:

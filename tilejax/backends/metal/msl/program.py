@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import Literal
 
 from ...._errors import UnsupportedError
+from ....ir.jaxprs import equations
 from ....ir.types import Scope
 from ....transforms.accesses import covers
 from ...placement import METAL, check_placement
@@ -49,10 +50,9 @@ def _threads(program: Any) -> int:
 
 def _sizes(jaxpr: Any) -> Iterator[int]:
     """The sizes of the tiles that a jaxpr makes."""
-    for eqn in jaxpr.eqns:
-        if "body" in eqn.params:
-            yield from _sizes(eqn.params["body"].jaxpr)
-        elif eqn.primitive.name.startswith("tile_") and eqn.primitive.name != "tile_store":
+    for eqn in equations(jaxpr.eqns):
+        makes = eqn.primitive.name.startswith("tile_") and eqn.primitive.name != "tile_store"
+        if makes and "body" not in eqn.params:
             yield from (math.prod(v.aval.shape) for v in eqn.outvars)
 
 
