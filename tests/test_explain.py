@@ -186,7 +186,7 @@ def test_attention_is_a_loop_since_its_range_depends_on_the_program():
     ("dtype", "acc", "options", "instruction"),
     [
         (jnp.bfloat16, jnp.float32, {}, "dot_general of bfloat16"),
-        (jnp.int8, jnp.int32, {}, "dot_general of int32"),
+        (jnp.int8, jnp.int32, {}, "dot_general of int8"),
         (jnp.float8_e5m2, jnp.float32, {}, "dot_general of float32"),
         (jnp.float32, jnp.float32, {"precision": "tf32"}, "dot_general of float32, precision HIGH"),
         (
@@ -217,6 +217,8 @@ def test_the_class_of_instructions_of_an_mma(dtype, acc, options, instruction):
     assert mma.dtypes == (*[jnp.dtype(dtype).name] * 2, jnp.dtype(acc).name)
     text = lowered(kernel, x, x)
     assert ("dot_general" in text) == ("dot_general" in instruction)
+    if dtype == jnp.int8:
+        assert "(tensor<8x8xi8>, tensor<8x8xi8>) -> tensor<8x8xi32>" in text
     assert ("while" in text) == ("loop" in instruction)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,24 +91,39 @@ class Explanation:
         return "\n".join(lines)
 
 
-def equations(
-    jaxpr: Any, names: Iterable[str], around: tuple[Any, ...] = ()
-) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """The equations of these names in a program and its nests, each with the nests around it, outermost
-    first."""
-    names = frozenset(names)
+Decisions = tuple[list[PipelineDecision], list[MmaDecision], list[StoreDecision]]
+Nests = tuple[Any, ...]
+"""The nests around an equation, outermost first."""
+
+
+def decided(
+    jaxpr: Any,
+    pipeline: Callable[[Any, Nests], tuple[bool, str]],
+    mma: Callable[[Any], str],
+    store: Callable[[Any, Nests], str],
+) -> Decisions:
+    """The pipelines, contractions and stores of a program, in its order; the functions say what becomes of
+    an equation."""
+    pipelines, mmas, stores = [], [], []
+    for eqn, nests in _equations(jaxpr):
+        name, p = eqn.primitive.name, eqn.params
+        if name == "tile_pipeline":
+            pipelines.append(PipelineDecision(label(eqn), p["loc"], *pipeline(eqn, nests)))
+        elif name == "tile_mma":
+            a, b, acc = (v.aval.dtype.name for v in eqn.invars)
+            mmas.append(MmaDecision(p["loc"], (a, b, acc), mma(eqn)))
+        elif name == "tile_store":
+            stores.append(StoreDecision(p["name"], p["loc"], store(eqn, nests)))
+    return pipelines, mmas, stores
+
+
+def _equations(jaxpr: Any, around: Nests = ()) -> Iterator[tuple[Any, Nests]]:
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in names:
-            yield eqn, around
+        yield eqn, around
         if "body" in eqn.params:
-            yield from equations(eqn.params["body"].jaxpr, names, (*around, eqn))
+            yield from _equations(eqn.params["body"].jaxpr, (*around, eqn))
 
 
 def label(eqn: Any) -> str:
     """A nest as an error names it."""
     return f"{eqn.primitive.name.removeprefix('tile_')}({', '.join(eqn.params['names'])})"
-
-
-def dtypes_of(mma: Any) -> tuple[str, str, str]:
-    a, b, acc = (v.aval.dtype.name for v in mma.invars)
-    return a, b, acc

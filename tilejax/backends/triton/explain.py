@@ -15,7 +15,7 @@ from ...transforms.accesses import Access, Walk
 from ...transforms.hazards import hazard
 from ...transforms.pipeline import Cut, find_cuts
 from ...transforms.simplify import simplify
-from ..decisions import MmaDecision, PipelineDecision, StoreDecision, dtypes_of, equations, label
+from ..decisions import Decisions, Nests, decided
 from .prefetch import pays
 from .schedule import contracts, lanes_of, stages_of
 from .units import call
@@ -24,24 +24,21 @@ MEMORY = "a value in registers, whatever its layout"
 """Where the memories of a program live."""
 
 
-def decisions(program: Any, num_stages: int | None) -> tuple[list[Any], list[Any], list[Any]]:
+def decisions(program: Any, num_stages: int | None) -> Decisions:
     """The pipelines, contractions and stores of a program, in its order."""
     simple = simplify(program)
     cuts = find_cuts(simple)
     walk = Walk()
     walk.walk(simple.jaxpr, {}, {}, True)
     accesses = {id(a.eqn): a for a in walk.accesses}
-    pipelines, mmas, stores = [], [], []
-    for eqn, nests in equations(simple.jaxpr, ("tile_pipeline", "tile_mma", "tile_store")):
-        p = eqn.params
-        if eqn.primitive.name == "tile_pipeline":
-            overlapped, reason = _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
-            pipelines.append(PipelineDecision(label(eqn), p["loc"], overlapped, reason))
-        elif eqn.primitive.name == "tile_mma":
-            mmas.append(MmaDecision(p["loc"], dtypes_of(eqn), _mma(eqn)))
-        else:
-            stores.append(StoreDecision(p["name"], p["loc"], _store(accesses[id(eqn)], walk.extents)))
-    return pipelines, mmas, stores
+
+    def pipeline(eqn: Any, nests: Nests) -> tuple[bool, str]:
+        return _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
+
+    def store(eqn: Any, nests: Nests) -> str:
+        return _store(accesses[id(eqn)], walk.extents)
+
+    return decided(simple.jaxpr, pipeline, _mma, store)
 
 
 def _pipeline(eqn: Any, nest: Any, cut: Cut, asked: int | None) -> tuple[bool, str]:

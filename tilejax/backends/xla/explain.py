@@ -7,9 +7,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ...ir.jaxprs import equations
 from ...transforms.pipeline import Cut, find_cuts
 from ...transforms.simplify import simplify
-from ..decisions import MmaDecision, PipelineDecision, StoreDecision, dtypes_of, equations, label
+from ..decisions import Decisions, Nests, decided, label
 from .evaluate import compile_program
 
 MEMORY = "an array of its own values, whatever its layout"
@@ -23,27 +24,24 @@ _STORES = {
 }
 
 
-def decisions(program: Any, budget: int) -> tuple[list[Any], list[Any], list[Any]]:
+def decisions(program: Any, budget: int) -> Decisions:
     """The pipelines, contractions and stores of a program, in its order."""
     notes: dict[Any, Any] = {}
     compile_program(program, budget, notes=notes)
     simple = simplify(program)  # as it was evaluated: with the same results, by which notes go
     cuts = find_cuts(simple)
-    pipelines, mmas, stores = [], [], []
-    for eqn, nests in equations(simple.jaxpr, ("tile_pipeline", "tile_mma", "tile_store")):
-        what, p = notes.get(eqn.outvars[0]), eqn.params
-        if eqn.primitive.name == "tile_pipeline":
-            pipelines.append(
-                PipelineDecision(
-                    label(eqn), p["loc"], what == "folded", _pipeline(eqn, what, cuts[id(eqn)][1])
-                )
-            )
-        elif eqn.primitive.name == "tile_mma":
-            mmas.append(MmaDecision(p["loc"], dtypes_of(eqn), _mma(eqn, what)))
-        else:
-            order = _order(nests, notes) if what else ""
-            stores.append(StoreDecision(p["name"], p["loc"], order + _STORES[what]))
-    return pipelines, mmas, stores
+
+    def what(eqn: Any) -> Any:
+        return notes.get(eqn.outvars[0])
+
+    def pipeline(eqn: Any, nests: Nests) -> tuple[bool, str]:
+        return what(eqn) == "folded", _pipeline(eqn, what(eqn), cuts[id(eqn)][1])
+
+    def store(eqn: Any, nests: Nests) -> str:
+        order = _order(nests, notes) if what(eqn) else ""
+        return order + _STORES[what(eqn)]
+
+    return decided(simple.jaxpr, pipeline, lambda eqn: _mma(eqn, what(eqn)), store)
 
 
 def _pipeline(eqn: Any, what: str | None, cut: Cut) -> str:
@@ -55,7 +53,8 @@ def _pipeline(eqn: Any, what: str | None, cut: Cut) -> str:
     if what == "folded":
         contracts = any(e.primitive.name == "tile_mma" for e in body.eqns)
         return f"all steps at once, in one {'contraction' if contracts else 'reduction'}"
-    views = list(dict.fromkeys(e.params["name"] for e, _ in equations(body, ("tile_store",))))
+    stores = (e for e in equations(body.eqns) if e.primitive.name == "tile_store")
+    views = list(dict.fromkeys(e.params["name"] for e in stores))
     if views:
         why = f"its steps store to {', '.join(views)}"
     elif eqn.params["num_bounds"]:
@@ -69,21 +68,23 @@ def _pipeline(eqn: Any, what: str | None, cut: Cut) -> str:
 
 
 def _mma(eqn: Any, what: str | None) -> str:
-    dtype, precision = eqn.invars[0].aval.dtype, eqn.params["precision"]
+    (dtype, other), precision = (v.aval.dtype for v in eqn.invars[:2]), eqn.params["precision"]
     if what is None:
         return "never runs"
     if what == "ordered":
         return "multiply and add, in a loop over the contracted index"
     kind = "convolution" if what == "convolution" else "dot_general"
     if jnp.issubdtype(dtype, np.integer):
-        return f"{kind} of int32" if dtype.itemsize < 4 else kind
+        if dtype.itemsize == 4:
+            return kind
+        return f"{kind} of {dtype.name if dtype == other else 'int32'}"  # mixed bytes are widened
     operands = "float32" if dtype.itemsize == 1 else dtype.name
     if precision is None and operands == "float32" and dtype.itemsize > 1:
         precision = "HIGHEST"
     return f"{kind} of {operands}{f', precision {precision}' if precision is not None else ''}"
 
 
-def _order(nests: tuple[Any, ...], notes: dict[Any, Any]) -> str:
+def _order(nests: Nests, notes: dict[Any, Any]) -> str:
     """The loops that a store stays in."""
     loops = []
     for nest in nests:
