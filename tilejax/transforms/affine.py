@@ -67,6 +67,30 @@ def combine(name: str, forms: Sequence[Affine | None], extent: Callable[[Any], i
     return form
 
 
+def compared(name: str, forms: Sequence[Affine | None], extent: Callable[[Any], int]) -> Affine | None:
+    """The form that is at most 0 just where a comparison of two int32 values is true; None if it is none, or
+    not of affine forms."""
+    if name not in ("lt", "le", "gt", "ge"):
+        return None
+    a, b = reversed(forms) if name in ("gt", "ge") else forms
+    difference = combine("sub", (a, b), extent)
+    return difference if name in ("le", "ge") else combine("add", (difference, Affine(1)), extent)
+
+
+def range_of(coefs: dict[Any, int], extent: Callable[[Any], int]) -> tuple[list[Any], int, int] | None:
+    """The indices of a form, outermost first, its innermost coefficient and how many values it takes, if
+    these follow one another at that distance, each once."""
+    indices = sorted(coefs, key=lambda index: -coefs[index])
+    if not indices or coefs[indices[-1]] < 1:
+        return None
+    count = 1
+    for index in reversed(indices):
+        if coefs[index] != coefs[indices[-1]] * count:
+            return None
+        count *= extent(index)
+    return indices, coefs[indices[-1]], count
+
+
 def _scale(form: Affine, factor: int) -> Affine:
     if factor == 0:
         return Affine()

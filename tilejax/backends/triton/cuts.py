@@ -16,7 +16,7 @@ from jax.extend.core import Literal
 from ...ir.jaxprs import called
 from ...ir.types import Bounds
 from ...transforms.accesses import form_of
-from ...transforms.affine import Affine, combine
+from ...transforms.affine import Affine, combine, compared
 from .tiles import View
 
 _MOVES = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose")
@@ -73,16 +73,8 @@ class Facts:
 
     def compared(self, eqn: Any) -> Affine | None:
         """The form that is at most 0 where a comparison of indices is true."""
-        name = eqn.primitive.name
-        if name not in ("lt", "le", "gt", "ge"):
-            return None
-        a, b = (self.form(v) for v in eqn.invars)
-        if name in ("gt", "ge"):
-            a, b = b, a
-        difference = combine("sub", (a, b), self.extents.__getitem__)
-        if name in ("le", "ge"):
-            return difference
-        return combine("add", (difference, Affine(1)), self.extents.__getitem__)
+        forms = [self.form(v) for v in eqn.invars]
+        return compared(eqn.primitive.name, forms, self.extents.__getitem__)
 
     def edges(self, eqn: Any, view: View) -> Iterator[tuple[Affine | None, Affine | None]]:
         """For each dimension of a load or store the forms that are at most 0 where the tile is not before

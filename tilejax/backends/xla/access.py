@@ -48,13 +48,10 @@ def as_affine(val: Val) -> Affine | None:
 def tiled_atoms(form: Affine, extent: int) -> tuple[Atom, ...] | None:
     """The atoms of a start, outermost first, if tiles of `extent` at that start lie side by side; else
     None."""
-    atoms = sorted(form.coefs, key=lambda a: -form.coefs[a])
-    step = extent
-    for atom in reversed(atoms):
-        if not isinstance(atom, Atom) or form.coefs[atom] != step:
-            return None
-        step *= atom.extent
-    return tuple(a for a in atoms if isinstance(a, Atom))
+    if not form.coefs:
+        return ()
+    strided = strided_atoms(form.coefs)
+    return strided[0] if strided is not None and strided[1] == extent else None
 
 
 def spans(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...transforms.affine import Affine, combine, wrap
+from ...transforms.affine import Affine, combine, compared, wrap
 from . import onehot
 from .access import as_affine
 from .rename import rename
@@ -79,24 +79,17 @@ def apply(
     )
 
 
-_HOLDS: dict[str, Any] = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
-
-
 def _decided(name: str, vals: list[Val], shape: tuple[int, ...]) -> Val | None:
     """A comparison of indices whose ranges decide it, or a conjunction with something true."""
     if name == "and":
         for val, other in (vals, vals[::-1]):
             if val.const is not None and val.const:
                 return other
-    forms = [v.affine for v in vals]
-    if name not in _HOLDS or None in forms:
-        return None
-    # Of the difference, what both share cancels.
-    form = combine("sub", forms, lambda entry: extent_of(entry, shape))
+    form = compared(name, [v.affine for v in vals], lambda entry: extent_of(entry, shape))
     if form is None:
         return None
-    ends = {bool(_HOLDS[name](end, 0)) for end in form.bounds(lambda entry: extent_of(entry, shape))}
-    return constant(ends.pop(), np.bool_, shape) if len(ends) == 1 else None
+    least, most = form.bounds(lambda entry: extent_of(entry, shape))
+    return constant(most <= 0, np.bool_, shape) if most <= 0 or least > 0 else None
 
 
 def _constant(val: Val, shape: tuple[int, ...], dtype: Any) -> Val | None:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...transforms.affine import Affine
+from ...transforms.affine import Affine, range_of
 from .rename import rename
 from .value import Atom, Entry, Plan, Val, constant, extent_of, regroup, split, unify
 
@@ -79,25 +79,17 @@ def elementwise(name: str, vals: Sequence[Val], dtype: Any, convert: Callable[[V
 
 
 def _compared(vals: Sequence[Val]) -> Val | None:
+    shape = vals[0].shape
     for ids, index in (vals, vals[::-1]):
-        form, shape = index.affine, ids.shape
+        form = index.affine
         if ids.array is None or ids.dtype != np.int32 or form is None or form.base is not None:
             continue
         apart = ids.entries() and not set(form.coefs) & set(ids.entries())
-        if apart and _count(form, shape) >= MIN_PLACES:
+        places = range_of(form.coefs, lambda entry: extent_of(entry, shape))
+        if apart and places is not None and places[1] == 1 and places[2] >= MIN_PLACES:
             hot = OneHot(ids, form, (), constant(True, np.bool_, shape))
             return Val(shape, np.dtype(np.bool_), onehot=hot)
     return None
-
-
-def _count(form: Affine, shape: tuple[int, ...]) -> int:
-    """How many neighbouring values the form takes, each once; 0 if it does not."""
-    count = 1
-    for entry in sorted(form.coefs, key=lambda e: form.coefs[e]):
-        if form.coefs[entry] != count:
-            return 0
-        count *= extent_of(entry, shape)
-    return count
 
 
 def _is_zero(val: Val) -> bool:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...transforms.affine import Affine
+from ...transforms.affine import Affine, range_of
 from .value import Atom, Entry, Group, Plan, Val, split_entries
 
 MAX_TAPS = 64
@@ -83,17 +83,10 @@ class Window:
 def strided_atoms(coefs: dict[Any, int]) -> tuple[tuple[Atom, ...], int] | None:
     """The atoms of a start, outermost first, and its stride, if it is that stride times the index of one
     merged axis."""
-    atoms = sorted(coefs, key=lambda a: -coefs[a])
-    if not atoms or not all(isinstance(a, Atom) for a in atoms):
+    if not all(isinstance(a, Atom) for a in coefs):
         return None
-    step = stride = coefs[atoms[-1]]
-    if stride < 1:
-        return None
-    for atom in reversed(atoms):
-        if coefs[atom] != step:
-            return None
-        step *= atom.extent
-    return tuple(atoms), stride
+    found = range_of(coefs, lambda atom: atom.extent)
+    return None if found is None else (tuple(found[0]), found[1])
 
 
 def as_window(plan: Plan, tile: Val, dims: Sequence[int]) -> Window:
