@@ -10,7 +10,8 @@ import pytest
 
 import tilejax as tj
 from tilejax import kernels
-from tilejax.backends.triton import launch, lower, schedule
+from tilejax.backends.triton import launch, lower
+from tilejax.ir.jaxprs import equations
 
 F32 = np.float32
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -127,7 +128,7 @@ def pieces(monkeypatch):
     """Rows of more than 32 elements go through a program in pieces of 16, or the test fails."""
 
     def rows_of(eqn):
-        tiles = [v.aval.shape for e in schedule.equations(eqn.params["body"].jaxpr) for v in e.outvars]
+        tiles = [v.aval.shape for e in equations(eqn.params["body"].jaxpr.eqns) for v in e.outvars]
         return max(n for shape in tiles for n in shape), 16
 
     monkeypatch.setattr(launch, "rows_of", rows_of)

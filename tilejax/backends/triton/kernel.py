@@ -18,7 +18,7 @@ from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from . import access, elementwise, gathers, products, sorting, tile_ops
 from .cuts import Facts
-from .tiles import View, full, padded_shape, scalar
+from .tiles import View, full, padded_shape, read
 from .units import Call, call, squeezed
 
 
@@ -36,15 +36,9 @@ class Kernel:
         env = dict(zip(jaxpr.invars, values, strict=True))
         self.facts.know(jaxpr.invars[: len(forms)], forms)
         for eqn in jaxpr.eqns:
-            out = self.apply(eqn, [self.read(env, v) for v in eqn.invars])
+            out = self.apply(eqn, [read(env, v) for v in eqn.invars])
             env.update(zip(eqn.outvars, out, strict=True))
-        return [self.read(env, v) for v in jaxpr.outvars]
-
-    def read(self, env: dict[Any, Any], var: Any) -> Any:
-        if not isinstance(var, Literal):
-            return env[var]
-        aval: Any = var.aval
-        return scalar(var.val, aval.dtype)
+        return [read(env, v) for v in jaxpr.outvars]
 
     def apply(self, eqn: Any, values: list[Any]) -> list[Any]:
         name, facts = eqn.primitive.name, self.facts
@@ -170,7 +164,7 @@ def unravel(position: Any, extents: Sequence[int]) -> list[Any]:
 def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
     params, facts = eqn.params, kernel.facts
     extents, body = params["extents"], params["body"]
-    bounds, operands = values[: params["num_bounds"]], values[params["num_bounds"] :]
+    operands = values[params["num_bounds"] :]
     held = len(operands) - params["num_carry"]
     fixed, carry = operands[:held], operands[held:]
     views = fixed[held - params["num_views"] :]
@@ -188,9 +182,7 @@ def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
         facts.indices.update(dict.fromkeys(variables))
         return [jnp.broadcast_to(x, s) for x, s in zip(out[params["num_views"] :], shapes, strict=True)]
 
-    first, last = 0, count
-    if bounds:
-        first, last = (_clip(v, x, count) for v, x in zip(eqn.invars, bounds, strict=False))
+    first, last = trips(eqn, values)
     state = [jnp.broadcast_to(x, s) for x, s in zip(carry, shapes, strict=True)]
     own = introduce(facts, body, extents)
     if len(extents) == 1 and count > 1:
@@ -218,9 +210,15 @@ def greatest(a: Any, b: Any) -> Any:
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else jnp.maximum(a, b)
 
 
-def _clip(var: Any, bound: Any, count: int) -> Any:
-    """A loop's bound within its domain."""
-    return least(greatest(int(var.val) if isinstance(var, Literal) else bound, 0), count)
+def trips(eqn: Any, values: Sequence[Any]) -> tuple[Any, Any]:
+    """The first step of a loop and the one after its last, within its domain: ints where they are known."""
+    count = math.prod(eqn.params["extents"])
+    if not eqn.params["num_bounds"]:
+        return 0, count
+    bounds = zip(eqn.invars[:2], values, strict=False)
+    known = (int(v.val) if isinstance(v, Literal) else x for v, x in bounds)
+    first, last = (least(greatest(x, 0), count) for x in known)
+    return first, last
 
 
 _NESTS = {"tile_parallel": _parallel, "tile_serial": _loop, "tile_pipeline": _loop}

@@ -18,7 +18,7 @@ from ...ir.types import Bounds
 from ..xla.order import network
 from . import elementwise, gathers, instructions, lane_products, tile_ops
 from .cuts import Facts
-from .kernel import greatest, introduce, least, unravel
+from .kernel import introduce, trips, unravel
 from .lanes import (
     Lanes,
     NotLanes,
@@ -34,7 +34,7 @@ from .lanes import (
     spread,
     unmove,
 )
-from .tiles import View, as_index, full, padded, padded_shape, scalar
+from .tiles import View, as_index, full, padded, padded_shape, read, scalar
 from .units import Call, call, squeezed
 
 
@@ -52,20 +52,14 @@ class LaneKernel:
         jaxpr = closed.jaxpr
         env = dict(zip(jaxpr.invars, values, strict=True))
         self.facts.know(jaxpr.invars[: len(forms)], forms)
-        read = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)} | {
+        asked = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)} | {
             v for v in jaxpr.outvars if not isinstance(v, Literal)
         }
         for eqn in jaxpr.eqns:
-            wanted = [v in read for v in eqn.outvars]
-            out = self.apply(eqn, [self.read(env, v) for v in eqn.invars], wanted)
+            wanted = [v in asked for v in eqn.outvars]
+            out = self.apply(eqn, [read(env, v) for v in eqn.invars], wanted)
             env.update(zip(eqn.outvars, out, strict=True))
-        return [self.read(env, v) for v in jaxpr.outvars]
-
-    def read(self, env: dict[Any, Any], var: Any) -> Any:
-        if not isinstance(var, Literal):
-            return env[var]
-        aval: Any = var.aval
-        return scalar(var.val, aval.dtype)
+        return [read(env, v) for v in jaxpr.outvars]
 
     def apply(self, eqn: Any, values: list[Any], wanted: list[bool]) -> list[Any]:
         name, facts = eqn.primitive.name, self.facts
@@ -163,7 +157,7 @@ class LaneKernel:
         if axes:
             params = {**p, "axes": axes}
             tile = Lanes(
-                this.targets[0], each(lambda x: _reduced(x, (x.shape[0], *long), params), tile.cells)
+                this.targets[0], each(lambda x: tile_ops.reduce(x, (x.shape[0], *long), **params), tile.cells)
             )
         return [tile]
 
@@ -345,17 +339,7 @@ class LaneKernel:
             facts.indices.update(dict.fromkeys(variables))
             return flat(out[views:])
 
-        first, last = 0, count
-        if bounds:
-            given = [
-                int(v.val) if isinstance(v, Literal) else b for v, b in zip(eqn.invars, bounds, strict=False)
-            ]
-            first, last = (least(greatest(b, 0), count) for b in given)
-        return [*fixed[held - views :], *tiles(lax.fori_loop(first, last, step, flat(carry)))]
-
-
-def _reduced(x: Any, shape: tuple[int, ...], params: dict[str, Any]) -> Any:
-    return tile_ops.reduce(x, shape, **params)
+        return [*fixed[held - views :], *tiles(lax.fori_loop(*trips(eqn, values), step, flat(carry)))]
 
 
 def _lesser(a: Any, b: Any) -> Any:

@@ -40,18 +40,18 @@ def run(
         if eqn.primitive.name == "tile_parallel":
             out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
-            out = _whole(jaxpr, eqn, values)
+            out = _whole(jaxpr, eqn, values, interpret)
         else:
             out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
 
 
-def _whole(jaxpr: Any, eqn: Any, values: Sequence[Any]) -> list[Any]:
+def _whole(jaxpr: Any, eqn: Any, values: Sequence[Any], cpu: bool) -> list[Any]:
     """The results of a tile operation that stands outside of nests, on whole arrays: `lax` has it."""
     given = [(v, x) for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, Literal)]
     variables = list(dict.fromkeys(v for v, _ in given))
     program = _compat.rebuild(jaxpr, variables, eqn.outvars, [eqn])
-    closed = compile_program(program, DEFAULTS["temporary_bytes"])
+    closed = compile_program(program, DEFAULTS["temporary_bytes"], cpu=cpu)
     known = dict(given)
     return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *(known[v] for v in variables))

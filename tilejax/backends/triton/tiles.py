@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Literal
 
 
 def padded(n: int) -> int:
@@ -62,6 +63,14 @@ def scalar(value: Any, dtype: Any) -> Any:
     kind = float if jnp.issubdtype(dtype, np.floating) else int
     with wide_types(dtype):
         return lax.convert_element_type(kind(value), dtype)
+
+
+def read(env: dict[Any, Any], var: Any) -> Any:
+    """The value of a variable of a body, or of a literal."""
+    if not isinstance(var, Literal):
+        return env[var]
+    aval: Any = var.aval
+    return scalar(var.val, aval.dtype)
 
 
 def full(shape: Sequence[int], value: Any, dtype: Any) -> Any:
