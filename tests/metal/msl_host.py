@@ -16,25 +16,12 @@ import numpy as np
 from tilejax._jit import as_kernel
 from tilejax.backends.metal.msl.program import emit
 from tilejax.backends.metal.msl.source import Source
+from tilejax.backends.metal.msl.types import type_of
 from tilejax.backends.registry import Options
 
 SHIM = Path(__file__).parent / "shim"
 PLAIN = ("-O0",)
 RACES = ("-O1", "-g", "-fsanitize=thread")
-TYPES = {
-    "bool": "bool",
-    "int8": "char",
-    "uint8": "uchar",
-    "int16": "short",
-    "uint16": "ushort",
-    "int32": "int",
-    "uint32": "uint",
-    "int64": "long",
-    "uint64": "ulong",
-    "float16": "half",
-    "bfloat16": "bfloat",
-    "float32": "float",
-}
 
 
 def build(sources: Mapping[str, Source], folder: Path, flags: Sequence[str] = PLAIN) -> Path:
@@ -65,7 +52,7 @@ def build(sources: Mapping[str, Source], folder: Path, flags: Sequence[str] = PL
 def _case(source: Source) -> list[str]:
     """The function that makes the buffers of a source and launches its kernels."""
     numbers = {b.name: i for i, b in enumerate(source.buffers)}
-    kinds = {b.name: TYPES[b.dtype.name] for b in source.buffers}
+    kinds = {b.name: type_of(b.dtype) for b in source.buffers}
     values = {b.name for b in source.buffers if b.role == "argument" and not b.shape}
     sizes = ", ".join(str(max(math.prod(b.shape), 1) * b.dtype.itemsize) for b in source.buffers)
     arguments = sum(b.role == "argument" for b in source.buffers)
