@@ -101,13 +101,15 @@ def cases() -> Iterator[Case]:
         yield Case(
             f"flash_attention bf16 causal b4 h16 s4096 d{d}",
             kernels.flash_attention,
-            _cudnn,
+            functools.partial(rivals.dot_product_attention, causal=True, implementation="cudnn"),
             heads,
             flops,
             options=options,
             torch="F.scaled_dot_product_attention(a, b, c, is_causal=True)",
         )
-    yield Case("sort f32 8192x1024", kernels.sort, _sort, (((8192, 1024), "float32"),), torch="a.sort(-1)")
+    yield Case(
+        "sort f32 8192x1024", kernels.sort, rivals.sort, (((8192, 1024), "float32"),), torch="a.sort(-1)"
+    )
     scores = (((1024, 32000), "float32"),)
     best = functools.partial(lax.top_k, k=64)
     yield Case("top_k 64 f32 1024x32000", kernels.top_k, best, scores, static=(64,), torch="a.topk(64)")
@@ -132,16 +134,6 @@ def cases() -> Iterator[Case]:
     items = (((10**6,), "int32"), ((10**6,), "float32"))
     rival = functools.partial(rivals.segment_sum, num_segments=1000)
     yield Case("segment_sum f32 1000 of 1e6", kernels.segment_sum, rival, items, static=(1000,))
-
-
-def _cudnn(q: Any, k: Any, v: Any) -> Any:
-    """cuDNN's, which takes (batch, seq, heads, dim)."""
-    q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
-    return jnp.swapaxes(jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn"), 1, 2)
-
-
-def _sort(x: Any) -> Any:
-    return lax.sort((x, lax.broadcasted_iota(jnp.int32, x.shape, 1)), num_keys=1)
 
 
 def argument_sets(shapes: Shapes, least: int = 3) -> list[list[Any]]:

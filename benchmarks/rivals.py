@@ -99,9 +99,10 @@ def attention(q, k, v, *, causal):
     return jnp.einsum("bhqs,bhsd->bhqd", weights, v)
 
 
-def dot_product_attention(q, k, v, *, causal):
-    q, k, v = (jnp.swapaxes(a, 1, 2) for a in (q, k, v))
-    return jnp.swapaxes(jax.nn.dot_product_attention(q, k, v, is_causal=causal), 1, 2)
+def dot_product_attention(q, k, v, *, causal, implementation=None):
+    q, k, v = (jnp.swapaxes(a, 1, 2) for a in (q, k, v))  # it takes (batch, seq, heads, dim)
+    out = jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=implementation)
+    return jnp.swapaxes(out, 1, 2)
 
 
 def conv2d(x, w, bias=None, *, stride=1, padding=0, relu=False):

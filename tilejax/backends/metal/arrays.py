@@ -10,24 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..xla.selection import float_bits, float_keys
+from ..xla.tile_ops import identity
 from .elementwise import NoForm, full
 
 _BLOCK = 128
 """The extent along which a scan goes step by step; longer ones are scans of blocks."""
-
-
-def least(dtype: Any) -> Any:
-    """The identity of `max`."""
-    if jnp.issubdtype(dtype, np.floating):
-        return -np.inf
-    return False if dtype == np.bool_ else jnp.iinfo(dtype).min
-
-
-def greatest(dtype: Any) -> Any:
-    """The identity of `min`."""
-    if jnp.issubdtype(dtype, np.floating):
-        return np.inf
-    return True if dtype == np.bool_ else jnp.iinfo(dtype).max
 
 
 def _reduce(primitive: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +51,7 @@ def _arg(reduce: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def _scan(join: Callable[[Any, Any], Any], unit: Callable[[Any], Any]) -> Callable[..., Any]:
+def _scan(join: Callable[[Any, Any], Any], unit: str) -> Callable[..., Any]:
     """An inclusive scan: within blocks by doubling steps, then of the blocks' totals, in the same way."""
 
     def along(x: Any) -> Any:
@@ -71,7 +59,7 @@ def _scan(join: Callable[[Any, Any], Any], unit: Callable[[Any], Any]) -> Callab
         rows, n = x.shape
         if n > _BLOCK:
             count = -(-n // _BLOCK)
-            padded = lax.pad(x, np.asarray(unit(x.dtype), x.dtype), ((0, 0, 0), (0, count * _BLOCK - n, 0)))
+            padded = lax.pad(x, identity(unit, x.dtype), ((0, 0, 0), (0, count * _BLOCK - n, 0)))
             blocks = along(lax.reshape(padded, (rows * count, _BLOCK)))
             totals = lax.reshape(lax.slice_in_dim(blocks, _BLOCK - 1, _BLOCK, axis=1), (rows, count))
             before = shifted(along(totals), 1)
@@ -87,7 +75,7 @@ def _scan(join: Callable[[Any, Any], Any], unit: Callable[[Any], Any]) -> Callab
         return x
 
     def shifted(x: Any, step: int) -> Any:
-        first = lax.full((x.shape[0], step), unit(x.dtype), x.dtype)
+        first = lax.full((x.shape[0], step), identity(unit, x.dtype), x.dtype)
         return lax.concatenate([first, lax.slice_in_dim(x, 0, x.shape[1] - step, axis=1)], 1)
 
     def rule(x: Any, *, axis: int, reverse: bool, **_: Any) -> Any:
@@ -106,25 +94,15 @@ def _scan(join: Callable[[Any, Any], Any], unit: Callable[[Any], Any]) -> Callab
 
 def ordered_key(x: Any) -> Any:
     """Integers in the order of `x`: NaN is greatest, zeros tie. So a plugin need not know how floats sort."""
-    if x.dtype == np.bool_:
-        return lax.convert_element_type(x, np.int32)
-    if not jnp.issubdtype(x.dtype, np.floating):
-        return x
-    x = lax.convert_element_type(x, np.float32)
-    x = lax.select(lax.eq(x, full(x, 0)), full(x, 0), x)
-    key = _flip(lax.bitcast_convert_type(x, np.int32))
-    return lax.select(lax.ne(x, x), full(key, 0x7FFFFFFF), key)
-
-
-def _flip(bits: Any) -> Any:
-    """Between the bits of a float and an integer of the same order; its own inverse."""
-    return bits ^ (lax.shift_right_arithmetic(bits, full(bits, 31)) & full(bits, 0x7FFFFFFF))
+    if jnp.issubdtype(x.dtype, np.floating):
+        return float_keys(x)
+    return lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else x
 
 
 def from_key(key: Any, dtype: Any) -> Any:
     """The inverse of `ordered_key`, but for the sign of zero and the bits of NaN."""
     if jnp.issubdtype(dtype, np.floating):
-        key = lax.bitcast_convert_type(_flip(key), np.float32)
+        key = lax.bitcast_convert_type(float_bits(key), np.float32)
     return lax.convert_element_type(key, dtype)
 
 
@@ -195,10 +173,10 @@ RULES: dict[str, Callable[..., Any]] = {
     "reduce_or": _reduce(lax.reduce_or),
     "argmax": _arg(lax.reduce_max),
     "argmin": _arg(lax.reduce_min),
-    "cumsum": _scan(lax.add, lambda dtype: 0),
-    "cumprod": _scan(lax.mul, lambda dtype: 1),
-    "cummax": _scan(lax.max, least),
-    "cummin": _scan(lax.min, greatest),
+    "cumsum": _scan(lax.add, "add"),
+    "cumprod": _scan(lax.mul, "mul"),
+    "cummax": _scan(lax.max, "max"),
+    "cummin": _scan(lax.min, "min"),
     "sort": sort,
     "top_k": top_k,
     "dot_general": dot_general,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from jax.extend.core import Literal
 
 from ...ir.jaxprs import called
 from ...ir.types import Bounds
+from ..xla.extremum import in_pairs
 from ..xla.order import network
 from . import elementwise, gathers, instructions, lane_products, tile_ops
 from .cuts import Facts
@@ -146,12 +148,9 @@ class LaneKernel:
             raise NotLanes
         combine, shape = tile_ops.COMBINE[p["op"]], tile.shape
         for axis in sorted((a for a in p["axes"] if is_short(shape[a])), reverse=True):
-            parts = move(tile, axis)
-            while len(parts) > 1:
-                rest = parts[len(parts) // 2 * 2 :]
-                pairs = zip(parts[0::2], parts[1::2], strict=False)
-                parts = [each(combine, as_grid(a), as_grid(b)) for a, b in pairs] + rest
-            tile = Lanes((*tile.shape[:axis], *tile.shape[axis + 1 :]), as_grid(parts[0]))
+            parts = map(as_grid, move(tile, axis))
+            cells = in_pairs(functools.partial(each, combine), list(parts))
+            tile = Lanes((*tile.shape[:axis], *tile.shape[axis + 1 :]), cells)
         long = [n for n in shape if not is_short(n)]
         axes = tuple(split_axis(shape, a)[1] + 1 for a in p["axes"] if not is_short(shape[a]))
         if axes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -48,15 +49,20 @@ def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
         # Slices of one length, the last of which may overlap, are combined in vector instructions.
         starts = [min(i, x.shape[longest] - width) for i in range(0, x.shape[longest], width)]
         parts = [lax.slice_in_dim(x, i, i + width, axis=longest) for i in starts]
-        while len(parts) > 1:
-            pairs = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = pairs + parts[len(pairs) * 2 :]
-        (x,) = parts
+        x = in_pairs(combine, parts)
 
     def pick(a: Any, b: Any) -> Any:
         return lax.select(lax.bitwise_or(beats(a, b), lax.ne(a, a)), a, b)
 
     return lax.reduce(x, np.asarray(-math.inf if op == "max" else math.inf, x.dtype), pick, axes)
+
+
+def in_pairs(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+    """The combination of all parts, neighbours first."""
+    while len(parts) > 1:
+        pairs = [combine(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))

@@ -54,14 +54,21 @@ def countable(dtype: Any) -> bool:
 def _keys(rows: Any, largest: bool) -> Any:
     """int32 in the order of the elements, or in the opposite one: zeros are equal, and so are all NaN, the
     greatest."""
-    if jnp.issubdtype(rows.dtype, np.floating):
-        rows = lax.convert_element_type(rows, np.float32)
-        bits = lax.bitcast_convert_type(rows, np.int32)
-        # Below zero it is minus the magnitude, so that -0 is 0.
-        keys = jnp.where(jnp.isnan(rows), _NAN, jnp.where(bits < 0, _LEAST - bits, bits))
-    else:
-        keys = lax.convert_element_type(rows, np.int32)
+    floating = jnp.issubdtype(rows.dtype, np.floating)
+    keys = float_keys(rows) if floating else lax.convert_element_type(rows, np.int32)
     return keys if largest else ~keys
+
+
+def float_keys(x: Any) -> Any:
+    """int32 in the order of floats of at most 32 bits: zeros are equal, and so are all NaN, the greatest."""
+    x = lax.convert_element_type(x, np.float32)
+    return jnp.where(jnp.isnan(x), _NAN, float_bits(lax.bitcast_convert_type(x, np.int32)))
+
+
+def float_bits(keys: Any) -> Any:
+    """The bits of the floats of some keys, or the other way round: below zero the key is minus the magnitude,
+    so that -0 is 0."""
+    return jnp.where(keys < 0, _LEAST - keys, keys)
 
 
 def _greatest(level: Any, factor: int) -> Any:

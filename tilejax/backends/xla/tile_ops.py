@@ -14,7 +14,7 @@ from jax import lax
 from ...ir.types import Order
 from . import onehot
 from .cumulative import cumulative
-from .extremum import SAFE, exact, extremum, least_or_greatest
+from .extremum import SAFE, exact, extremum, in_pairs, least_or_greatest
 from .nans import Kind, Mark
 from .rename import rename
 from .stack import positions, unstack
@@ -135,10 +135,7 @@ def _reduce_stack(plan: Plan, val: Val, op: str, dims: Sequence[int]) -> Val:
 def _tree(plan: Plan, vals: list[Val], op: str) -> Val:
     groups = unify(vals)
     arrays = [regroup(plan, v, groups) for v in vals]
-    while len(arrays) > 1:
-        pairs = [_MONOIDS[op][0](a, b) for a, b in zip(arrays[::2], arrays[1::2], strict=False)]
-        arrays = pairs + arrays[len(pairs) * 2 :]
-    return Val(vals[0].shape, vals[0].dtype, arrays[0], groups)
+    return Val(vals[0].shape, vals[0].dtype, in_pairs(_MONOIDS[op][0], arrays), groups)
 
 
 def fold(
