@@ -104,3 +104,31 @@ def test_a_tile_that_does_not_fit_registers():
         ),
     ):
         tj.jit(kernel, backend="triton").trace(S((2**21,), F32)).lower(lowering_platforms=("cuda",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("NVIDIA H200", 232448), ("NVIDIA A100-SXM4-80GB", 166912), ("Tesla T4", 65536)]
+)
+def test_the_capacity_of_a_device_that_is_not_there(kind, limit):
+    """Explicit memories, padding counted, against the shared memory of the abstract device."""
+
+    def kernel(x):
+        y, n = tj.output_like(x), tj.axis("n", x.shape[0])
+
+        @tj.parallel(1)
+        def _(nest):
+            held = tj.memory(tj.shape(n), x.dtype)
+            held.store(x[tj.coord(0), tj.shape(n)])
+            y(tj.coord(0), tj.shape(n)).store(held.load())
+
+        return y
+
+    def lower(nbytes):
+        device = AbstractDevice(device_kind=kind, num_cores=40, platform="gpu")
+        with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+            traced = tj.jit(kernel, backend="triton").trace(S((nbytes // 4,), F32))
+            return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+    assert "__gpu$xla.gpu.triton" in lower(limit)
+    with pytest.raises(tj.UnsupportedError, match=rf"held.* {limit + 4} bytes of SHARED.* has {limit}"):
+        lower(limit + 4)
