@@ -47,7 +47,9 @@ def rivals(torch: Any) -> dict[str, Callable[..., Any]]:
     def softmax_norms(x):
         return x.softmax(-1), F.layer_norm(x, x.shape[-1:]), F.rms_norm(x, x.shape[-1:], eps=1e-5)
 
-    def row_statistics(x, target, probability):
+    def row_statistics(*args):
+        # In float32 as its rivals: 1 - 1e-4 is 1 in bfloat16, and the logarithm of what is left infinite.
+        x, target, probability = (a.float() for a in args)
         p = probability.clamp(1e-4, 1 - 1e-4)
         losses = (
             F.mse_loss(x, target, reduction="none"),
