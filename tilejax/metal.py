@@ -28,7 +28,7 @@ def source(
 
     `cooperative_matrix=True` asserts that the device has SIMD-group matrices and SIMD groups of 32 threads
     (Apple GPU family 7 and later): then products of float32 matrices by a group, added in any order, are
-    made of 8x8 atoms. Raises `UnsupportedError` for float64, complex and 8-bit floats, for scopes and
+    made of 8x8 atoms. Raises `UnsupportedError` for float64 and 8-bit floats, for scopes and
     resources that Metal lacks, and for more than 32 KiB of explicit memory.
     """
     this = as_kernel(kernel, Options(), static_argnums, static_argnames)

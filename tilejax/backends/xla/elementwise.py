@@ -66,12 +66,8 @@ def apply(
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
     tails = _zero_tail(name, params, vals)
-    short = (
-        name == "convert_element_type"
-        and dtype == jnp.bfloat16
-        and arrays[0].dtype in (np.float32, np.float64)
-    )
-    bare = lax.convert_element_type(arrays[0], jnp.bfloat16) if short else None
+    cut = name == "convert_element_type" and _cuts(arrays[0].dtype, dtype)
+    bare = lax.convert_element_type(arrays[0], dtype) if cut else None
     witness = vals[0].witness if vals[0].computed else vals[0].array
     witness = witness if name in ("abs", "neg") and groups == vals[0].groups else None
     return Val(
@@ -125,10 +121,15 @@ def convert(array: Any, dtype: Any) -> Any:
     source, target = jnp.dtype(array.dtype), jnp.dtype(dtype)
     if source == target:
         return array
-    if target == jnp.bfloat16 and source in (np.float32, np.float64):
+    if _cuts(source, target):
         info = jnp.finfo(target)
         array = lax.reduce_precision(array, info.nexp, info.nmant)
     return lax.convert_element_type(array, dtype)
+
+
+def _cuts(source: Any, target: Any) -> bool:
+    """Whether a cast is one that XLA may fold away."""
+    return target == jnp.bfloat16 and source in (np.float32, np.float64)
 
 
 def _affine(name: str, vals: list[Val], shape: tuple[int, ...]) -> Affine | None:

@@ -143,9 +143,9 @@ def _scattered(plan: Plan, hot: OneHot, dtype: Any) -> Val:
     batch = tuple(g for g in within if not set(g) <= gone)
     features = tuple(g for g in unify([*core, value]) if g not in within)
     ids, *masks = (regroup(plan, v, (*batch, *items)) for v in core)
-    range_of = sorted(hot.place.coefs, key=lambda e: -hot.place.coefs[e])
-    merged = all(isinstance(e, Atom) for e in range_of[:-1])
-    target = (tuple(range_of),) if merged else tuple((e,) for e in range_of)
+    indices = sorted(hot.place.coefs, key=lambda e: -hot.place.coefs[e])
+    merged = all(isinstance(e, Atom) for e in indices[:-1])
+    target = (tuple(indices),) if merged else tuple((e,) for e in indices)
     lengths = [plan.length(g, shape) for g in target]
     count = math.prod(lengths)
     # What is outside of the range, on either side, a scatter drops.

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ....ir.types import Order
+from ...xla.tile_ops import identity
 from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, derived, rule
@@ -22,25 +22,15 @@ State = list[str]
 Combine = Callable[[Block, State, State], State]
 
 
-def identity(op: str, dtype: Any) -> str:
-    """0, 1, the least or the greatest value."""
-    dtype = np.dtype(dtype)
-    if op in ("add", "or"):
-        return literal(0, dtype)
-    if op in ("mul", "and"):
-        return literal(1, dtype)
-    if dtype == np.bool_:
-        return literal(op == "min", dtype)
-    if is_float(dtype):
-        return literal(-np.inf if op == "max" else np.inf, dtype)
-    info = jnp.iinfo(dtype)
-    return literal(info.min if op == "max" else info.max, dtype)
+def _none(op: str, dtype: np.dtype) -> str:
+    """What changes nothing."""
+    return literal(identity(op, dtype), dtype)
 
 
 @rule("tile_reduce")
 def _reduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
     op, axes, order = (eqn.params[key] for key in ("op", "axes", "order"))
-    first = identity(op, tile.dtype)
+    first = _none(op, tile.dtype)
     if order is not Order.UNORDERED_TREE:
         return fold(frame, tile, first, axes, order, lambda _, x, y: arithmetic(op, tile.dtype, x, y))
     wide = accumulator(tile.dtype)
@@ -84,7 +74,7 @@ def _argreduce(frame: Frame, eqn: Any, tile: Tile) -> Tile:
         second = block.define("bool", f"{better} || ({equal} && {j} < {i})")
         return [f"{second} ? {b} : {a}", f"{second} ? {j} : {i}"]
 
-    none = [identity(op, wide), f"{2**32 - 1}u"]
+    none = [_none(op, wide), f"{2**32 - 1}u"]
     types = [wide, np.dtype(np.uint32)]
     _, place = _lanes(frame, tile, (axis,), types, none, element, combine)
     return cast(place, np.dtype(dtype))
