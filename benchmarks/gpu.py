@@ -3,9 +3,10 @@
 python -m benchmarks.gpu [--check] [NAME ...]
 
 One compiled program calls a kernel once for each of several argument sets, one call after another, so neither
-a launch from Python nor a warm cache is in the time; it is the median of repeats. GB/s counts every argument
-and result once. The ceiling is a copy of 1 GiB or, for products, a bfloat16 product of 8192, measured in the
-same run. The rows are Markdown. torch is one more column where it is installed.
+a launch from Python nor a warm cache is in the time; it is the median of repeats, once the clocks are up. GB/s
+counts every argument and result once. The ceiling is a copy of 1 GiB or, for products, a bfloat16 product of
+8192, measured in the same run. Beside `jnp` stand tilejax's own XLA backend, and torch where it is installed.
+The rows are Markdown.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from tilejax import kernels
 
 from . import rivals
 
-SETS_BYTES, REPEATS = 2**30, 9
+SETS_BYTES = 2**28  # several times the L2 cache
+REPEATS, WARM_UP, SPAN = 7, 0.1, 0.02
+"""Runs of which the median counts, seconds before the first, seconds that each is to take."""
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 
@@ -47,8 +50,8 @@ class Case:
     torch: str | None = None
     """What `torch` calls it: an expression of its arguments `a`, `b` and of `F`."""
 
-    def call(self) -> Callable[..., Any]:
-        kernel = tj.jit(self.kernel, backend="triton")
+    def call(self, backend: str) -> Callable[..., Any]:
+        kernel = tj.jit(self.kernel, backend=backend)
         return lambda *args: kernel(*args, *self.static, **self.options)
 
 
@@ -139,7 +142,7 @@ def cases() -> Iterator[Case]:
 def argument_sets(shapes: Shapes, least: int = 3) -> list[list[Any]]:
     """Random arguments, several times over, so that together they are more than the cache holds."""
     size = sum(jnp.dtype(dtype).itemsize * functools.reduce(int.__mul__, shape) for shape, dtype in shapes)
-    count = max(least, min(16, SETS_BYTES // size))
+    count = max(least, min(8, SETS_BYTES // size))
     keys = iter(jax.random.split(jax.random.key(0), count * len(shapes)))
     return jax.block_until_ready([[_argument(next(keys), *spec) for spec in shapes] for _ in range(count)])
 
@@ -175,13 +178,19 @@ def seconds(fn: Callable[..., Any], sets: list[list[Any]]) -> float:
 
 
 def _median(program: Callable[..., Any], sets: list[list[Any]]) -> float:
-    jax.block_until_ready(program(sets))
-    times = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        jax.block_until_ready([program(sets) for _ in range(3)])
-        times.append((time.perf_counter() - begin) / (3 * len(sets)))
-    return statistics.median(times)
+    def run(count: int) -> float:
+        """Seconds for each set. Results are given back while the next ones are computed."""
+        begin, out = time.perf_counter(), None
+        for _ in range(count):
+            out = program(sets)
+        jax.block_until_ready(out)
+        return (time.perf_counter() - begin) / (count * len(sets))
+
+    begin, took = time.perf_counter(), run(1)
+    while time.perf_counter() - begin < WARM_UP:
+        took = run(3)
+    count = max(3, round(SPAN / (took * len(sets))))
+    return statistics.median(run(count) for _ in range(REPEATS))
 
 
 def ceilings() -> tuple[float, float]:
@@ -193,7 +202,7 @@ def ceilings() -> tuple[float, float]:
 
 
 def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
-    """The same in PyTorch, timed by the events of the device; None where it has no such call."""
+    """The same in PyTorch, replayed as a graph; None where it has no such call."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
@@ -203,25 +212,23 @@ def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
     code = compile(case.torch, case.name, "eval")
     moved = [[torch.utils.dlpack.from_dlpack(x) for x in args] for args in sets]
 
-    def run() -> None:
-        for args in moved:
-            eval(code, {"F": torch.nn.functional, **dict(zip("abc", args, strict=False))})
+    def all_of() -> list[Any]:
+        return [
+            eval(code, {"F": torch.nn.functional, **dict(zip("abc", args, strict=False))}) for args in moved
+        ]
 
-    times = []
-    for _ in range(REPEATS + 2):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        run()
-        last.record()
-        torch.cuda.synchronize()
-        times.append(first.elapsed_time(last) / 1e3 / len(moved))
-    return statistics.median(times[2:])
+    all_of()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outs = all_of()  # a graph writes to what it was captured with
+    return _median(lambda _: (graph.replay(), torch.cuda.synchronize()) and None, sets, outs)
 
 
 def row(case: Case, peak: tuple[float, float] | None) -> str:
     """A row of the table; without ceilings only the comparison."""
     sets = argument_sets(case.shapes, 1 if peak is None else 3)
-    fn = case.call()
+    fn = case.call("triton")
     got, want = fn(*sets[0]), case.rival(*sets[0])
     off = error(got, want)
     state = f"{off:.0e}" if off <= case.tolerance else f"WRONG {off:.1e}"
@@ -229,12 +236,13 @@ def row(case: Case, peak: tuple[float, float] | None) -> str:
         return f"| {case.name} | {state} |"
     size = sum(x.nbytes for x in [*sets[0], *jax.tree.leaves(got)])
     mine, theirs, torch = seconds(fn, sets), seconds(case.rival, sets), torch_seconds(case, sets)
+    whole = seconds(case.call("xla"), sets)
     work, unit, most = (case.flops, "TFLOP/s", peak[1]) if case.flops else (size, "GB/s", peak[0])
     rate = work / mine / (1e12 if case.flops else 1e9)
     beside = "" if torch is None else f"{torch / mine:.2f}"
     return (
         f"| {case.name} | {mine * 1e3:.3f} | {rate:.0f} {unit} | {work / mine / most:.2f} "
-        f"| {theirs / mine:.2f} | {beside} | {state} |"
+        f"| {theirs / mine:.2f} | {whole / mine:.2f} | {beside} | {state} |"
     )
 
 
@@ -247,8 +255,8 @@ def main() -> None:
     print(jax.devices()[0].device_kind, "jax", jax.__version__)
     if peak is not None:
         print(f"a copy: {peak[0] / 1e9:.0f} GB/s; a bfloat16 product: {peak[1] / 1e12:.0f} TFLOP/s")
-        print("| kernel | ms | rate | of the ceiling | jnp / tilejax | torch / tilejax | error |")
-        print("|---|---|---|---|---|---|---|")
+        print("| kernel | ms | rate | of the ceiling | jnp / Triton | own XLA / Triton | torch / Triton | error |")
+        print("|---|---|---|---|---|---|---|---|")
     for case in cases():
         if options.names and not any(name in case.name for name in options.names):
             continue

@@ -199,3 +199,38 @@ def test_tile_operations_outside_of_nests():
 
     x = np.arange(5, dtype=F32)
     np.testing.assert_array_equal(interpreted(kernel, x), x - 10)
+
+
+@pytest.mark.parametrize("bounds", [(0, 0), (-3, 5), (2, 30)])
+def test_gathers_of_what_was_loaded(bounds):
+    """A few elements of a tile that hangs out of its view are read from memory again: what is outside of the
+    view is the load's 0, what is outside of the tile the gather's fallback."""
+    x = kernel_cases.normal(3, 64).astype(np.float16)
+    at = np.array([0, 63, -1, 64, 7, 61, 2], np.int32)
+    top, left = bounds
+
+    def kernel(x, at):
+        out = tj.output((2, at.shape[0], 3), np.float32)
+        rows, columns = tj.axis("rows", 3), tj.axis("columns", 64)
+        some, two = tj.axis("some", at.shape[0]), tj.axis("two", 2)
+
+        @tj.parallel(two)
+        def _(nest):
+            tile = x[tj.coord(top, left), tj.shape(rows, columns)].astype(np.float32)
+            index = at[tj.coord(0), tj.shape(some)] + nest.index()
+            picked = tj.gather(tile, index, columns, fallback=-1.0)
+            out(tj.coord(nest.index(), 0, 0), tj.shape(tj.axis("one", 1), some, rows)).store(picked)
+
+        return out
+
+    whole = np.zeros((3, 64), np.float32)
+    for r in range(3):
+        for c in range(64):
+            if 0 <= r + top < 3 and 0 <= c + left < 64:
+                whole[r, c] = x[r + top, c + left]
+    want = np.full((2, 7, 3), -1.0, np.float32)
+    for i in range(2):
+        for j, k in enumerate(at + i):
+            if 0 <= k < 64:
+                want[i, j] = whole[:, k]
+    np.testing.assert_array_equal(interpreted(kernel, x, at), want)

@@ -113,7 +113,7 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
     return jnp.where(wide < 0, -out, out).astype(x.dtype)
 
 
-def _convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
+def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
     target = np.dtype(new_dtype)
     if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
@@ -201,7 +201,7 @@ _EXPANDED: dict[str, Callable[..., Any]] = {
     "shift_right_logical": lambda x, y: _shift(lax.shift_right_logical, x, y),
     "erf": _erf,
     "round": _round,
-    "convert_element_type": _convert,
+    "convert_element_type": convert,
     "logistic": _logistic,
     "sign": _sign,
     "clamp": _clamp,
@@ -248,7 +248,7 @@ def _iota(values, shapes, target, params) -> Any:
     if params["dimension"] is None:
         return full(padded_shape(target), 0, params["dtype"])
     index = lax.broadcasted_iota(np.int32, padded_shape(target), params["dimension"])
-    return _convert(index, new_dtype=params["dtype"])
+    return convert(index, new_dtype=params["dtype"])
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
@@ -278,7 +278,7 @@ def gather(
     spread = jnp.broadcast_to(spread, whole)
     inside: Any = full(extents, True, np.bool_)
     for k, i in reversed(list(enumerate(sources))):
-        index = _at_result(coords[k], coord_dims[k], extents)
+        index = at_result(coords[k], coord_dims[k], extents)
         axis = len(shape) + k
         here = lax.broadcasted_iota(np.int32, spread.shape, axis) == _expand(index, spread.ndim)
         spread = select_sum(here, spread, axis)
@@ -292,7 +292,8 @@ def _ones_except(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
     return [n if i in dims else 1 for i, n in enumerate(shape)]
 
 
-def _at_result(coord: Any, dims: Sequence[int], extents: Sequence[int]) -> Any:
+def at_result(coord: Any, dims: Sequence[int], extents: Sequence[int]) -> Any:
+    """A coordinate along dimensions `dims` of a result, broadcast to all of it."""
     order = sorted(range(len(dims)), key=lambda i: dims[i])
     moved = lax.transpose(coord, order) if order != list(range(len(dims))) else coord
     ones = lax.broadcast_in_dim(moved, _ones_except(extents, dims), [dims[i] for i in order])

@@ -29,6 +29,8 @@ class Kernel:
     products: bool = False
     """Whether it contracts tiles: what is between two products has to be short."""
     facts: Facts = field(default_factory=Facts)
+    loads: dict[Any, gathers.Load] = field(default_factory=dict)
+    """The tiles that are as they were loaded, but for casts, and still are so in memory."""
 
     def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None] = ()) -> list[Any]:
         """The results of a body at `values`; its views are written in place."""
@@ -50,6 +52,8 @@ class Kernel:
             return [full(padded_shape(squeezed(v.aval.shape)), 0, v.aval.dtype) for v in eqn.outvars]
         if name == "tile_load":
             view, *starts, fallback = values
+            if not view.stored and 0 not in view.shape:
+                self.loads[eqn.outvars[0]] = gathers.Load(eqn, view, starts, fallback)
             return [access.load(facts, eqn, view, starts, fallback)]
         if name == "tile_store":
             view, tile, *starts = values
@@ -61,6 +65,10 @@ class Kernel:
             return out
         if name == "tile_gather":
             eqn, values = gathers.simplify(facts, eqn, values)
+            if (load := self._loaded(eqn)) is not None and gathers.is_less(eqn):
+                return [gathers.pick(load, eqn, values[1:])]
+        if name == "convert_element_type" and (load := self._loaded(eqn)) is not None:
+            self.loads[eqn.outvars[0]] = load.cast(eqn.params["new_dtype"])
         if name.startswith("tile_"):
             return self._tile(call(eqn), values)
         if facts.holds(facts.compared(eqn)):
@@ -69,6 +77,11 @@ class Kernel:
         if name == "exp" and self.products:
             return [elementwise.exp_near(*values)]
         return elementwise.apply(call(eqn), values)
+
+    def _loaded(self, eqn: Any) -> gathers.Load | None:
+        """What the first operand was loaded from."""
+        first = eqn.invars[0]
+        return None if isinstance(first, Literal) else self.loads.get(first)
 
     def _tile(self, this: Call, values: list[Any]) -> list[Any]:
         values = [lax.reshape(v, padded_shape(s)) for v, s in zip(values, this.shapes, strict=True)]
