@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 import tilejax as tj
 
@@ -39,9 +40,18 @@ def _plain(x: np.ndarray) -> np.ndarray:
         return x.astype(np.float64) if jax.numpy.issubdtype(x.dtype, np.floating) else x
 
 
-def both(kernel: Callable[..., Any], *args: Any, want: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-    """``tj.jit(kernel)(*args)`` and ``tj.interpret(kernel)(*args)`` are both ``want``."""
+def both(
+    kernel: Callable[..., Any], *args: Any, want: Any, rtol: float = 0.0, atol: float = 0.0, refused: str = ""
+) -> None:
+    """``tj.jit(kernel)(*args)`` and ``tj.interpret(kernel)(*args)`` are both ``want``.
+
+    ``refused`` is what backend triton says of the kernel, where it can't run it.
+    """
     for name, runner in RUNNERS.items():
+        if refused and name == "triton":
+            with pytest.raises(tj.UnsupportedError, match=refused):
+                runner(kernel)(*args)
+            continue
         try:
             same(runner(kernel)(*args), want, rtol=rtol, atol=atol)
         except Exception as error:
@@ -101,6 +111,12 @@ def tiles(
 def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     """Standard normal numbers rounded to ``dtype``."""
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def only(items: Any) -> Any:
+    """The one item."""
+    (item,) = items
+    return item
 
 
 def equations(jaxpr: Any) -> list[str]:

@@ -109,6 +109,7 @@ def test_short_floats_carry_float32_and_round_each_sum(dtype):
     assert (np.asarray(got) == want).mean() > 0.98
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("kind", ["positive", "mixed", "opposite halves"])
 def test_sums_round_no_worse_than_those_of_jnp(kind):
     x = normal(64, 4096)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilejax as tj
+from tests.helpers import only
 from tilejax import kernels
 
 F = jax.ShapeDtypeStruct((96, 64), jnp.float32)
@@ -36,11 +37,6 @@ def loop(body):
         return y
 
     return kernel
-
-
-def only(decisions):
-    (decision,) = decisions
-    return decision
 
 
 def test_a_matrix_product():
@@ -272,6 +268,19 @@ def test_it_takes_what_jit_takes_and_raises_what_compiling_would():
         explain(kernels.manual_gemm)(F, G, scope=tj.Scope.GROUP)
     with pytest.raises(tj.TileTypeError, match="expected a kernel"):
         explain(3)
+
+
+def test_what_jit_returned_keeps_its_backend_and_parameters():
+    q = jax.ShapeDtypeStruct((1, 4, 512, 64), jnp.float32)
+    blocks = {"block_q": 128, "block_kv": 128}
+    tight = tj.jit(kernels.flash_attention, backend="xla", compiler_params={"temporary_bytes": 2**18})
+    for options in ({}, {"backend": "auto"}):
+        assert "a loop over" in only(tj.explain(tight, **options)(q, q, q, **blocks).stores).proved
+    roomy = tj.explain(tight, compiler_params={})(q, q, q, **blocks)
+    assert roomy.backend == "xla"
+    assert "a loop over" not in only(roomy.stores).proved
+    with pytest.raises(tj.UnsupportedError, match='backend "mosaic"'):
+        tj.explain(tj.jit(kernels.softmax, backend="mosaic"))(F)
 
 
 def test_a_smaller_budget_is_seen():

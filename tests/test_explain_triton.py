@@ -10,6 +10,7 @@ import pytest
 from test_triton_prefetch import X, running
 
 import tilejax as tj
+from tests.helpers import only
 from tilejax import kernels
 from tilejax._explain import explanation
 from tilejax._jit import as_kernel
@@ -24,11 +25,6 @@ def explain(kernel, *args, num_stages=None, **options):
 
 def array(*shape, dtype=jnp.bfloat16):
     return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def only(decisions):
-    (decision,) = decisions
-    return decision
 
 
 BLOCKS = {"block_m": 64, "block_n": 64, "block_k": 32}

@@ -105,6 +105,32 @@ def test_an_operation_that_does_not_commute(order):
         assert bits(runner(kernel)(x)) == bits(want), name
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_negative_zeros_stay_so(count):
+    """Folded from -0.0, and where elements are only picked."""
+    x = np.full((3, count), -0.0, F32)
+    x[1, 0] = x[2, -1] = 0
+    r, i = tj.axis("r", 3), tj.axis("i", count)
+
+    def kernel(x):
+        totals, picked = tj.output((len(ORDERS), 3), F32), tj.output((3, count), F32)
+
+        @tj.parallel(1)
+        def _(nest):
+            at, tile = (tj.coord(0, 0), tj.shape(r, i)), x[tj.coord(0, 0), tj.shape(r, i)]
+            for o, order in enumerate(ORDERS):
+                total = tj.reduce(tile, i, tj.Reducer(lambda a, b: a + b, -0.0), order=order)
+                totals(tj.coord(o, 0), tj.shape(1, r)).store(tj.reshape(total, tj.shape(1, r)))
+            picked(*at).store(tj.gather(tile, count - 1 - tj.iota(i), i))
+
+        return totals, picked
+
+    totals = np.broadcast_to(np.where(np.signbit(x).all(1), F32(-0.0), F32(0)), (len(ORDERS), 3))
+    want = [bits(totals), bits(x[:, ::-1])]
+    for name, runner in BACKENDS.items():
+        assert [bits(got) for got in runner(kernel)(x)] == want, name
+
+
 @pytest.mark.parametrize("trips", [0, 1, 2, 5, 15])
 def test_a_serial_sum_adds_in_the_order_of_its_steps(trips):
     x = cancelling(3, 5).reshape(5, 15)

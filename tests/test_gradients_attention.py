@@ -119,6 +119,7 @@ class TestGradient:
         found = kernels_of(lambda *args: kernels.flash_attention(*args, causal=causal), qkv(SIZES[2]))
         assert found == ["flash_attention_backward", "flash_attention_residuals"]
 
+    @pytest.mark.usefixtures("on_cpu")
     def test_memory_grows_with_the_sequence_alone(self, causal):
         """Twice the sequence is at most twice the memory, and less than one matrix of scores."""
         used = [temporaries(length, causal) for length in (1024, 2048, 4096)]

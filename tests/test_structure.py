@@ -20,6 +20,7 @@ from tests import oracle
 from tests.helpers import normal
 from tilejax import kernels
 
+pytestmark = pytest.mark.usefixtures("on_cpu")
 BUDGET = 2**25
 """The default of `temporary_bytes`."""
 LAYOUT = {"reshape", "transpose", "pad", "slice", "concatenate", "reverse"}

@@ -17,11 +17,12 @@ import tilejax as tj
 from tests.helpers import normal
 from tilejax import kernels
 
+pytestmark = pytest.mark.usefixtures("on_cpu")
 AXES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
 def mesh(kind="auto", shape=(4,), names=("d",)):
-    return jax.make_mesh(shape, names, axis_types=(AXES[kind],) * len(shape))
+    return jax.make_mesh(shape, names, axis_types=(AXES[kind],) * len(shape), devices=jax.devices("cpu"))
 
 
 def place(x, devices, spec):

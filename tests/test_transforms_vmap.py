@@ -139,8 +139,10 @@ def test_empty_arrays_in_a_batch():
     np.testing.assert_array_equal(jax.vmap(kernels.row_sum)(np.ones((3, 2, 0), np.float32)), np.zeros((3, 2)))
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_spmd_axis_name():
-    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((2,), ("data",), axis_types=auto, devices=jax.devices("cpu"))
     x = normal(4, 3, 5)
     shards = jax.device_put(x, jax.NamedSharding(mesh, jax.P("data")))
     mapped = jax.jit(jax.vmap(kernels.row_sum, spmd_axis_name="data"))

@@ -23,21 +23,26 @@ def explain(
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
-    backend: str = "auto",
+    backend: str | None = None,
     compiler_params: dict[str, Any] | None = None,
 ) -> Callable[..., Explanation]:
     """`explain(kernel)(*args)` says what the compiler decides about the kernel at these arguments, without
     running it: print it, or look at its parts.
 
-    It takes what `jit` takes. Arguments may be `jax.ShapeDtypeStruct`s. The `pipelines` say whether their
-    steps overlap and how, or why not; the `memories` where each lives; the `mmas` which class of instructions
-    each takes; the `stores` what was proved of their places. Raises `UnsupportedError` as compiling would.
+    It takes what `jit` takes; what `jit` returned keeps its backend and parameters. Arguments may be
+    `jax.ShapeDtypeStruct`s. The `pipelines` say whether their steps overlap and how, or why not; the
+    `memories` where each lives; the `mmas` which class of instructions each takes; the `stores` what was
+    proved of their places. Raises `UnsupportedError` as compiling would.
     """
-    this = as_kernel(kernel, Options.make(backend, compiler_params), static_argnums, static_argnames)
+    this = as_kernel(kernel, None, static_argnums, static_argnames)
+    options = Options.make(
+        this.options.backend if backend is None else backend,
+        dict(this.options.params) if compiler_params is None else compiler_params,
+    )
 
     @functools.wraps(this.fn)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        return explanation(this.trace(args, kwargs).program, this.name, this.options, jax.default_backend())
+        return explanation(this.trace(args, kwargs).program, this.name, options, jax.default_backend())
 
     return explained
 

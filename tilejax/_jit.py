@@ -150,8 +150,9 @@ def _abstract(leaf: Any, name: str) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
-def as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argnames: Any) -> _Kernel:
-    """`kernel` as given, or the kernel inside what `jit` returned, whose static parameters it keeps."""
+def as_kernel(kernel: Any, options: Options | None, static_argnums: Any, static_argnames: Any) -> _Kernel:
+    """`kernel` as given, or the kernel inside what `jit` returned, whose static parameters it keeps, and
+    whose options without others."""
     inside = getattr(kernel, "__wrapped__", None)
     call = getattr(inside, "_tilejax_call", None)
     if call is not None and call is not inside:
@@ -165,6 +166,7 @@ def as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argname
     if call is not None:
         inner = call._tilejax_kernel
         fn, nums, names = inner.fn, inner.static_argnums, inner.static_argnames
+        options = options or inner.options
     else:
         if not callable(kernel):
             raise TileTypeError(
@@ -173,7 +175,7 @@ def as_kernel(kernel: Any, options: Options, static_argnums: Any, static_argname
         fn, nums, names = kernel, (), ()
     nums = _sequence(static_argnums, int) if static_argnums is not None else nums
     names = _sequence(static_argnames, str) if static_argnames is not None else names
-    return _Kernel(fn, nums, names, options)
+    return _Kernel(fn, nums, names, options or Options())
 
 
 def _sequence(value: Any, kind: type) -> tuple[Any, ...]:

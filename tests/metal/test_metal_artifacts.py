@@ -50,6 +50,11 @@ def test_portable_artifacts_are_of_metal():
         tj.UnsupportedError, match="softmax is exported for cpu: a portable artifact for Metal"
     ):
         tj.metal.portable(exported)
+    for wrong in (3, kernels.softmax):
+        with pytest.raises(
+            tj.TileTypeError, match=r"portable: expected what jax\.export.*export the function"
+        ):
+            tj.metal.portable(wrong)
 
 
 REFERENCE = """

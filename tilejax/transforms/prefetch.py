@@ -20,6 +20,7 @@ from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
+from ..ir.domains import unravel
 from ..ir.jaxprs import bind, literal
 from .pipeline import Cut, find_cuts, needed, static_trips
 
@@ -103,13 +104,7 @@ class _Overlap:
 
     def _indices(self, position: Any) -> list[Any]:
         """The indices of a step, from its row-major number."""
-        if len(self.extents) == 1:
-            return [position]
-        indices, stride = [], self.count
-        for n in self.extents:
-            stride //= n
-            indices.append(lax.rem(lax.div(position, np.int32(stride)), np.int32(n)))
-        return indices
+        return [position] if len(self.extents) == 1 else unravel(position, self.extents)
 
     def _steady(
         self, bounds: list[Any], fixed: list[Any], carry: list[Any], crossing: list[Any]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.domains import unravel
 from .elementwise import NoForm
 from .indexing import piece
 
@@ -70,11 +71,7 @@ class _Windows:
         return out
 
     def _step(self, tap: Any, total: Any) -> Any:
-        starts, stride = [], math.prod(self.taps)
-        for k in self.taps:
-            stride //= k
-            starts.append(lax.rem(lax.div(tap, np.int32(stride)), np.int32(k)))
-        return total + self.product(self.slice(starts), piece(self.w, tap, 1))
+        return total + self.product(self.slice(unravel(tap, self.taps)), piece(self.w, tap, 1))
 
 
 def conv_general_dilated(

@@ -7,7 +7,7 @@ import dataclasses
 from jax import export
 from jax.extend.mlir.dialects import stablehlo
 
-from ..._errors import UnsupportedError
+from ..._errors import TileTypeError, UnsupportedError
 from .profiles import profile_of
 
 
@@ -16,6 +16,11 @@ def portable(exported: export.Exported, profile: str | None = None) -> export.Ex
     the profile, which is by default that of the platform. `mlir_module_serialized` is the artifact,
     `serialize()` writes all, and `jax.export.deserialize` reads it. Raises `UnsupportedError` for other
     platforms, and for a module that the version has no words for."""
+    if not isinstance(exported, export.Exported):
+        raise TileTypeError(
+            f"portable: expected what jax.export.export(fn)(*args) returns, got {type(exported).__name__} "
+            f'{exported!r}: export the function first, with platforms=["METAL"]'
+        )
     found = profile_of(profile, exported.platforms, exported.fun_name)
     if found is None:
         raise UnsupportedError(

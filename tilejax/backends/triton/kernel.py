@@ -14,6 +14,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from . import access, elementwise, gathers, products, sorting, tile_ops
@@ -159,19 +160,6 @@ def introduce(facts: Facts, body: Any, extents: Sequence[int]) -> list[Affine]:
         forms.append(Affine(0, {var: 1} if n > 1 else {}))
     facts.know(body.jaxpr.invars[: len(extents)], forms)
     return forms
-
-
-def unravel(position: Any, extents: Sequence[int]) -> list[Any]:
-    """The indices of a point of a row-major domain."""
-    indices, stride = [], math.prod(extents)
-    position = lax.convert_element_type(position, np.int32)  # loops count in int64 under x64
-    for n in extents:
-        outermost = stride == math.prod(extents)
-        stride //= n
-        index = lax.div(position, np.int32(stride)) if stride > 1 else position
-        index = index if outermost else lax.rem(index, np.int32(n))
-        indices.append(index if n > 1 else jnp.int32(0))
-    return indices
 
 
 def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:

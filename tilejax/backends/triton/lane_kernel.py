@@ -14,13 +14,14 @@ from jax import lax
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Literal
 
+from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...ir.types import Bounds
 from ..xla.extremum import in_pairs
 from ..xla.order import network
 from . import elementwise, gathers, instructions, lane_products, tile_ops
 from .cuts import Facts
-from .kernel import introduce, trips, unravel
+from .kernel import introduce, trips
 from .lanes import (
     Lanes,
     NotLanes,

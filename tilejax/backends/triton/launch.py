@@ -15,10 +15,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from ...ir.domains import unravel
 from ...transforms.accesses import covers
 from .hazards import meets
 from .instructions import ptx
-from .kernel import Kernel, introduce, unravel
+from .kernel import Kernel, introduce
 from .lane_kernel import LaneKernel
 from .lanes import Lanes, NotLanes, cell
 from .order import indices_of

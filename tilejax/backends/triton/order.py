@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
+from ...ir.domains import unravel
 from ...transforms.accesses import Walk
-from .kernel import unravel
 
 _GROUP = 8
 """How many rows of programs share the columns that they read while these are in the L2 cache."""

@@ -54,7 +54,7 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     own = lax.broadcasted_iota(np.int32, flat.shape, flat.ndim - 1) < np.int32(count)
     flat = jnp.where(own, flat, full(flat.shape, identity(op, tile.dtype), tile.dtype))
     (out,) = tree([flat], flat.ndim - 1, lambda a, b: [COMBINE[op](a[0], b[0])])
-    return out
+    return COMBINE[op](full(out.shape, identity(op, out.dtype), out.dtype), out)  # only -0.0 sums up to 0.0
 
 
 _EXTREMA: dict[str, Callable[..., Any]] = {"max": jnp.max, "or": jnp.max, "min": jnp.min, "and": jnp.min}
@@ -125,8 +125,7 @@ def fold_in_order(
     def step(i: Any, acc: Any) -> Any:
         i = i if order is Order.FOLD_LEFT else np.int32(count - 1) - i
         here = at == i
-        zero = full(flat.shape, 0, tile.dtype)
-        x = jnp.sum(jnp.where(here, flat, zero), -1, dtype=tile.dtype)
+        x = select_sum(here, flat, -1)
         live = jnp.sum(jnp.where(here & own, 1, 0).astype(np.int32), -1) > 0
         new = combine(acc, x) if order is Order.FOLD_LEFT else combine(x, acc)
         return jnp.where(live, new, acc)

@@ -138,12 +138,11 @@ def tree(arrays: Sequence[Any], axis: int, combine: Callable[..., Sequence[Any]]
 
 
 def select_sum(here: Any, array: Any, axis: int) -> Any:
-    """The one element along `axis` where `here` is true (0 if none is)."""
-    dtype = array.dtype
-    wide = (
-        np.int32 if dtype == np.bool_ or (jnp.issubdtype(dtype, np.integer) and dtype.itemsize < 4) else dtype
-    )
-    if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
-        wide = np.float32
+    """The one element along `axis` where `here` is true (0 if none is): a sum of bits, which keeps -0.0."""
+    dtype, floating = array.dtype, jnp.issubdtype(array.dtype, np.floating)
+    wide = np.dtype(np.float32 if floating else np.int32) if dtype.itemsize < 4 else dtype
+    bits = np.dtype(f"int{8 * wide.itemsize}") if floating else wide
     values = array.astype(wide)
-    return jnp.sum(jnp.where(here, values, full(values.shape, 0, wide)), axis, dtype=wide).astype(dtype)
+    values = lax.bitcast_convert_type(values, bits) if floating else values
+    found = jnp.sum(jnp.where(here, values, full(values.shape, 0, bits)), axis, dtype=bits)
+    return (lax.bitcast_convert_type(found, wide) if floating else found).astype(dtype)

@@ -20,6 +20,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
+from ...ir.domains import unravel
 from ...ir.jaxprs import CALLS, called
 from ...transforms.accesses import covers
 from ...transforms.affine import Affine
@@ -212,19 +213,12 @@ def _piece(at: Val, atom: Atom | None) -> Val:
 
 def _unravel(position: Any, extents: Sequence[int]) -> list[Val]:
     """The indices of a point of a row-major domain, each with its range."""
-    if not isinstance(position, int):
-        position = lax.convert_element_type(position, np.int32)  # fori_loop may count in int64 under x64
-    out: list[Val] = []
-    stride = math.prod(extents)
-    for n in extents:
-        stride //= n
-        if n == 1 or isinstance(position, int):
-            out.append(constant(position // stride % n if n > 1 else 0, np.int32))
-            continue
-        index = position if stride == 1 else lax.div(position, np.int32(stride))
-        index = index if n * stride == math.prod(extents) else lax.rem(index, np.int32(n))
-        out.append(Val((), np.dtype(np.int32), affine=Affine(0, {}, index, 0, n - 1)))
-    return out
+    if isinstance(position, int):
+        return [constant(int(i), np.int32) for i in np.unravel_index(position, extents)]
+    return [
+        Val((), np.dtype(np.int32), affine=Affine(0, {}, index, 0, n - 1)) if n > 1 else constant(0, np.int32)
+        for index, n in zip(unravel(position, extents), extents, strict=True)
+    ]
 
 
 def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
