@@ -167,3 +167,8 @@ def test_programs_that_run_as_lanes_of_one(monkeypatch):
     pipeline = only(explain(running(5), X, np.zeros((2, 2), np.int32)).pipelines)
     assert not pipeline.overlapped
     assert pipeline.reason == "one loop for all programs that run as lanes of one"
+
+
+def test_steps_that_several_programs_share():
+    reason = only(explain(kernels.gemm, array(64, 65536), array(65536, 64), **BLOCKS).pipelines).reason
+    assert reason.endswith("(num_stages=4); 132 programs share its steps")

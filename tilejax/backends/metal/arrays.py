@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.monoids import identity
 from ..xla.selection import float_bits, float_keys
-from ..xla.tile_ops import identity
 from .elementwise import NoForm, full
 
 _BLOCK = 128

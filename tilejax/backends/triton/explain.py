@@ -15,9 +15,11 @@ from ...transforms.accesses import Access, Walk
 from ...transforms.hazards import hazard
 from ...transforms.pipeline import Cut, find_cuts
 from ...transforms.simplify import simplify
+from ...transforms.splits import chosen
 from ..decisions import Decisions, Nests, decided
 from .prefetch import pays
 from .schedule import contracts, lanes_of, stages_of
+from .splits import pieces
 from .units import call
 
 MEMORY = "a value in registers, whatever its layout"
@@ -33,7 +35,10 @@ def decisions(program: Any, num_stages: int | None) -> Decisions:
     accesses = {id(a.eqn): a for a in walk.accesses}
 
     def pipeline(eqn: Any, nests: Nests) -> tuple[bool, str]:
-        return _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
+        overlapped, reason = _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
+        found = chosen(nests[0], pieces)
+        shared = f"; {found[1]} programs share its steps" if found and found[0] is eqn else ""
+        return overlapped, reason + shared
 
     def store(eqn: Any, nests: Nests) -> str:
         return _store(accesses[id(eqn)], walk.extents)

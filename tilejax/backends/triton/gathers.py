@@ -62,7 +62,9 @@ def pick(load: Load, eqn: Any, values: Sequence[Any]) -> Any:
         offsets = offsets + as_index(index, view.index_type) * scalar(stride, view.index_type)
         if load.eqn.params["bounds"] is Bounds.ZERO:
             inside = inside & (index >= 0) & (index < np.int32(size))
-    found = plgpu.load(view.ref.at[offsets], mask=inside & within, other=lax.broadcast(load.fallback, extents))
+    found = plgpu.load(
+        view.ref.at[offsets], mask=inside & within, other=lax.broadcast(load.fallback, extents)
+    )
     for dtype in load.casts:
         found = convert(found, new_dtype=dtype)
     return jnp.where(within, found, jnp.broadcast_to(beyond, extents))

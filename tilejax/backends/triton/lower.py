@@ -16,6 +16,7 @@ from ..registry import DEFAULTS
 from ..xla.evaluate import compile_program
 from .launch import launch
 from .prefetch import overlapped
+from .splits import split
 
 
 def run(
@@ -29,7 +30,7 @@ def run(
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
     cuda = platforms == ("cuda",) and not interpret
-    jaxpr = overlapped(simplify(program)).jaxpr  # Triton places values itself, memories among them
+    jaxpr = overlapped(split(simplify(program))).jaxpr  # Triton places values itself, memories among them
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..._errors import UnsupportedError
 from ...ir.jaxprs import equations
+from ...transforms.accumulate import operations
 from ...transforms.hazards import hazard
-from .device import shared_bytes
+from ...transforms.splits import Splits
+from .device import cores, shared_bytes
 from .lanes import is_short
 from .tiles import padded
 
@@ -100,18 +102,24 @@ def lanes_of(eqn: Any) -> tuple[int, int] | None:
     run as one; None if they are large."""
     extents, jaxpr = eqn.params["extents"], eqn.params["body"].jaxpr
     stored = [e.invars[1].aval for e in equations(jaxpr.eqns) if e.primitive.name == "tile_store"]
-    axes = [i for i, n in enumerate(extents) if n > 1]
+    splits = isinstance(eqn.params["names"][0], Splits)
+    axes = [i for i, n in enumerate(extents) if n > 1 and not (splits and i == 0)]
     if not axes or not stored or max(math.prod(a.shape) for a in stored) > _SMALL:
         return None
     axis = axes[-1]
     tiles = [v.aval for e in equations(jaxpr.eqns) for v in _tiles(e)]
     long = max((math.prod(padded(n) for n in a.shape if not is_short(n)) for a in tiles), default=1)
-    loops = any("num_carry" in e.params for e in equations(jaxpr.eqns))
+    loops = [e for e in equations(jaxpr.eqns) if "num_carry" in e.params]
     width = 128 if contracts(jaxpr) else (8192 if loops else 512) // long
     width = min(width, padded(extents[axis]))
+    if long >= _WARP and loops and not any(map(operations, loops)):
+        # Those with work for a warp or more in every step are quicker side by side than few at a time.
+        while width >= 8 and math.prod(lane_extents(extents, (axis, width))) < cores():
+            width //= 2
     return (axis, width) if width >= 8 else None
 
 
+_WARP = 32
 _SMALL = 256
 """Programs that store no more elements than this at once are small."""
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 
 from ...ir.jaxprs import called
+from ...ir.monoids import identity
 from ...ir.types import Order
-from ..xla.tile_ops import identity
 from . import access, elementwise, sorting, tile_ops
 from .kernel import Kernel
 from .tiles import full, padded, padded_shape

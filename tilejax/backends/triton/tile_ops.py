@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.monoids import identity
 from ...ir.types import Order
-from ..xla.tile_ops import identity
 from .elementwise import maximum, minimum, rearrange
 from .keys import to_keys
 from .tiles import (

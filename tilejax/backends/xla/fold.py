@@ -7,16 +7,14 @@ terms are computed at once, and added in order.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
+from ...transforms.accumulate import accumulations, is_float
 from . import contract
 from .nans import exactly
 from .stack import unstack
@@ -42,13 +40,10 @@ def fold_steps(
     """The final carry, or None if the body is not of that kind."""
     jaxpr = body.jaxpr
     variables = jaxpr.invars[len(jaxpr.invars) - len(carry) :]
-    ordered = [not reassociate and jnp.issubdtype(v.aval.dtype, np.floating) for v in variables]
-    finals = list(map(functools.partial(_final, jaxpr), variables, jaxpr.outvars, ordered))
-    if not carry or any(f is None for f in finals):
+    ordered = [not reassociate and is_float(v) for v in variables]
+    finals = accumulations(jaxpr, len(carry), not reassociate)
+    if finals is None:
         return None
-    for final in finals:  # of a pipeline that goes on, every result must be one of these
-        if sum(f is final for f in finals) != len(final.outvars):
-            return None
     if any(eqn.primitive.name == "tile_mma" and not any(eqn is f for f in finals) for eqn in jaxpr.eqns):
         return None  # a contraction inside would be in memory for all steps at once
     env: dict[Any, Val] = dict(zip(jaxpr.invars, [*indices, *consts], strict=False))
@@ -72,44 +67,6 @@ def fold_steps(
         else:
             out.append(_combined(ev.plan, start, value, "add" if name == "tile_pipeline" else name, steps))
     return out
-
-
-def _final(jaxpr: Any, var: Any, out: Any, ordered: bool) -> Any:
-    """The equation that makes `out` of `var`, if it only accumulates and `var` is used nowhere else. It may
-    be a pipeline that goes on accumulating. `ordered` forbids what adds up the terms of a step one by one.
-    """
-    uses = [eqn for eqn in jaxpr.eqns if any(v is var for v in eqn.invars)]
-    if (
-        len(uses) != 1
-        or sum(v is var for v in uses[0].invars) != 1
-        or any(v is var for v in jaxpr.outvars)
-        or sum(v is out for v in jaxpr.outvars) != 1
-        or any(v is out for eqn in jaxpr.eqns for v in eqn.invars)
-    ):
-        return None
-    (eqn,) = uses
-    name, params = eqn.primitive.name, eqn.params
-    if name == "tile_pipeline":
-        return eqn if _goes_on(eqn, var, out) else None
-    if len(eqn.outvars) != 1 or eqn.outvars[0] is not out:
-        return None
-    if name == "tile_mma":
-        return eqn if eqn.invars[2] is var and params["allow_reassociation"] and not ordered else None
-    return eqn if name in _COMBINE else None
-
-
-def _goes_on(eqn: Any, var: Any, out: Any) -> bool:
-    """Whether a pipeline adds to all that it carries, and carries `var` to `out`."""
-    params, body = eqn.params, eqn.params["body"].jaxpr
-    count = params["num_carry"]
-    carried = eqn.invars[len(eqn.invars) - count :]
-    inner = body.invars[len(body.invars) - count :]
-    if params["num_views"] or params["num_bounds"]:
-        return False
-    if not any(v is var and o is out for v, o in zip(carried, eqn.outvars, strict=True)):
-        return False
-    finals = [_final(body, v, o, False) for v, o in zip(inner, body.outvars, strict=True)]
-    return all(f is not None and f.primitive.name in ("add", "tile_mma", "tile_pipeline") for f in finals)
 
 
 def _nested(ev: Any, finals: list[Any], variables: Sequence[Any], env: dict[Any, Val]) -> dict[Any, Val]:

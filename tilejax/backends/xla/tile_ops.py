@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.monoids import COMBINE, identity
 from ...ir.types import Order
 from . import onehot
 from .cumulative import cumulative
@@ -22,14 +23,6 @@ from .value import Atom, Entry, Group, Plan, Val, constant, regroup, split, spli
 
 Evaluate = Callable[[Any, list[Val]], list[Val]]
 
-_MONOIDS: dict[str, tuple[Any, Any]] = {
-    "add": (lax.add, lambda d: np.zeros((), d)),
-    "mul": (lax.mul, lambda d: np.ones((), d)),
-    "max": (lax.max, lambda d: _least(d)),
-    "min": (lax.min, lambda d: _greatest(d)),
-    "and": (lax.bitwise_and, lambda d: np.ones((), d)),
-    "or": (lax.bitwise_or, lambda d: np.zeros((), d)),
-}
 _REDUCE = {
     "add": lax.reduce_sum,
     "mul": lax.reduce_prod,
@@ -38,23 +31,6 @@ _REDUCE = {
     "and": lax.reduce_and,
     "or": lax.reduce_or,
 }
-
-
-def _least(dtype: Any) -> Any:
-    if jnp.issubdtype(dtype, np.floating):
-        return np.asarray(-np.inf, dtype)
-    return np.asarray(False if dtype == np.bool_ else jnp.iinfo(dtype).min, dtype)
-
-
-def _greatest(dtype: Any) -> Any:
-    if jnp.issubdtype(dtype, np.floating):
-        return np.asarray(np.inf, dtype)
-    return np.asarray(True if dtype == np.bool_ else jnp.iinfo(dtype).max, dtype)
-
-
-def identity(op: str, dtype: Any) -> Any:
-    """The neutral element of a named operation."""
-    return _MONOIDS[op][1](np.dtype(dtype))
 
 
 def drop_dims(val: Val, shape: tuple[int, ...], gone: Sequence[int]) -> Val:
@@ -117,7 +93,7 @@ def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order
             out = replace(out, nan=(Kind.LOST, mark))
         return drop_dims(out, val.shape, axes)
     val = unstack(plan, val)
-    return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: _MONOIDS[op][0])
+    return _ordered(plan, val, identity(op, val.dtype), axes, order, lambda groups: COMBINE[op])
 
 
 def _reduce_stack(plan: Plan, val: Val, op: str, dims: Sequence[int]) -> Val:
@@ -135,7 +111,7 @@ def _reduce_stack(plan: Plan, val: Val, op: str, dims: Sequence[int]) -> Val:
 def _tree(plan: Plan, vals: list[Val], op: str) -> Val:
     groups = unify(vals)
     arrays = [regroup(plan, v, groups) for v in vals]
-    return Val(vals[0].shape, vals[0].dtype, in_pairs(_MONOIDS[op][0], arrays), groups)
+    return Val(vals[0].shape, vals[0].dtype, in_pairs(COMBINE[op], arrays), groups)
 
 
 def fold(

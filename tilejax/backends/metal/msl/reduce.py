@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.monoids import identity
 from ....ir.types import Order
-from ...xla.tile_ops import identity
 from .block import Block
 from .elementwise import arithmetic
 from .evaluate import Frame, derived, rule

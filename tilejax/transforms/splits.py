@@ -1,0 +1,239 @@
+"""Long accumulations of few programs, split: `carry + f(step)` for ranges of the steps at once.
+
+A parallel nest whose programs accumulate over many steps becomes two. The programs of the first are those of
+the nest times the splits: each runs what the loop needs and a range of its steps from the identity, and
+stores what it has in an array of its own. These are reduced over the splits, all at once, outside of nests.
+The programs of the second are the nest's, with that in place of the loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Literal
+
+from .. import _compat
+from ..ir import primitives as ir
+from ..ir.jaxprs import bind, literal
+from ..ir.monoids import COMBINE, identity
+from ..ir.types import Bounds, Order
+from .accumulate import operations
+from .pipeline import needed, static_trips
+
+Pieces = Callable[[Any, Any], int]
+"""Into how many ranges to split a loop, from its nest and itself."""
+
+
+class Splits(str):
+    """The name of the axis of splits, the first of its nest."""
+
+
+def split_loops(program: Any, pieces: Pieces) -> Any:
+    """The same function of arrays, up to the order of sums that a pipeline leaves open, without the loops
+    for which `pieces` is more than one."""
+    while any(chosen(eqn, pieces) for eqn in program.jaxpr.eqns):
+        run = functools.partial(_outside, program.jaxpr, pieces)
+        program = _compat.trace_closed(run, [_aval(v.aval) for v in program.jaxpr.invars])
+    return program
+
+
+def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
+    """The first loop of a parallel nest that is to be split, and into how many ranges."""
+    if eqn.primitive.name != "tile_parallel" or isinstance(eqn.params["names"][0], Splits):
+        return None
+    eqns = eqn.params["body"].jaxpr.eqns
+    for loop in eqns:
+        if "num_carry" not in loop.params or not operations(loop):
+            continue
+        before = needed(eqns, _variables(loop.invars))
+        if any(e.primitive.name == "tile_store" or e.params.get("num_views") for e in before):
+            continue  # what the loop reads must be there before anything is stored
+        count = pieces(eqn, loop)
+        if len(loop.params["extents"]) > 1:  # ranges of its outermost axis, of one length
+            count = math.gcd(count, loop.params["extents"][0])
+        if count > 1:
+            return loop, count
+    return None
+
+
+def _outside(jaxpr: Any, pieces: Pieces, *values: Any) -> list[Any]:
+    env = dict(zip(jaxpr.invars, values, strict=True))
+    for eqn in jaxpr.eqns:
+        found = chosen(eqn, pieces)
+        if found is None:
+            _bind([eqn], env)
+        else:
+            operands = [_read(env, v) for v in eqn.invars]
+            env.update(zip(eqn.outvars, _Split(eqn, *found).emit(operands), strict=True))
+    return [_read(env, v) for v in jaxpr.outvars]
+
+
+class _Split:
+    """A parallel nest and the loop of it whose steps `count` programs share."""
+
+    def __init__(self, nest: Any, loop: Any, count: int):
+        self.nest, self.loop, self.count = nest, loop, count
+        self.grid, self.body = nest.params["extents"], nest.params["body"].jaxpr
+        self.carries = [v.aval for v in loop.outvars]
+        self.operations = operations(loop) or []
+        self.starts = loop.invars[len(loop.invars) - len(self.carries) :]
+        self.loc = loop.params["loc"]
+
+    def emit(self, operands: Sequence[Any]) -> list[Any]:
+        """The new versions of the nest's views."""
+        totals = [
+            ir.reduce_p.bind(part, op=op, axes=(0,), order=Order.UNORDERED_TREE, loc=self.loc)[0]
+            for part, op in zip(self._partials(operands), self.operations, strict=True)
+        ]
+        return self._rest(operands, totals)
+
+    def _partials(self, operands: Sequence[Any]) -> list[Any]:
+        """For each carry the array, over splits and programs, of what a range of steps accumulates."""
+        eqns = needed(self.body.eqns, _variables(self.loop.invars))
+        read = {v for e in (*eqns, self.loop) for v in _variables(e.invars)}
+        kept = self._kept(read, len(operands))
+        shapes = [(self.count, *self.grid, *c.shape) for c in self.carries]
+        views = [jnp.zeros(s, c.dtype) for s, c in zip(shapes, self.carries, strict=True)]
+
+        def program(split: Any, *values: Any) -> list[Any]:
+            indices, values = values[: len(self.grid)], values[len(self.grid) :]
+            env = self._env(indices, kept, values)
+            _bind(eqns, env)
+            found = self._range(split, [_read(env, v) for v in self.loop.invars])
+            return [
+                self._store(view, x, [split, *indices])
+                for view, x in zip(values[len(kept) :], found, strict=True)
+            ]
+
+        params = self.nest.params
+        return self._nest(
+            program,
+            [operands[i] for i in kept],
+            views,
+            names=(Splits("splits"), *params["names"]),
+            extents=(self.count, *self.grid),
+        )
+
+    def _range(self, split: Any, values: list[Any]) -> list[Any]:
+        """What range number `split` of the loop's steps accumulates."""
+        p, count = self.loop.params, self.count
+        bounds, consts = values[: p["num_bounds"]], values[p["num_bounds"] : len(values) - len(self.carries)]
+        none = [
+            lax.full(c.shape, identity(op, c.dtype), c.dtype)
+            for c, op in zip(self.carries, self.operations, strict=True)
+        ]
+        trips = static_trips(self.loop) if len(p["extents"]) == 1 else range(p["extents"][0])
+        if trips is None:
+            limit = np.int32(p["extents"][0])
+            start, stop = (lax.clamp(np.int32(0), b, limit) for b in bounds)
+            length = lax.div(lax.add(lax.sub(stop, start), np.int32(count - 1)), np.int32(count))
+        else:
+            start, stop, length = map(np.int32, (trips.start, trips.stop, -(-len(trips) // count)))
+        first = lax.add(start, lax.mul(split, length))
+        if trips is None or len(trips) % count:
+            last = lax.min(lax.add(first, length), stop)
+            return self.loop.primitive.bind(first, last, *consts, *none, **{**p, "num_bounds": 2})
+        return self._shifted(first, len(trips) // count, [*consts, *none])
+
+    def _shifted(self, first: Any, length: int, values: list[Any]) -> list[Any]:
+        """The loop over `length` steps from `first` on, which needs no bounds."""
+        p, inner = self.loop.params, self.loop.params["body"].jaxpr
+        extents = (length, *p["extents"][1:])
+
+        def step(*values: Any) -> list[Any]:
+            indices, first, rest = values[: len(extents)], values[len(extents)], values[len(extents) + 1 :]
+            here = [lax.add(first, indices[0]), *indices[1:]]
+            env = dict(zip(inner.invars, [*here, *rest], strict=True))
+            _bind(inner.eqns, env)
+            return [_read(env, v) for v in inner.outvars]
+
+        body = _compat.trace_closed(step, [_INDEX] * len(extents) + [_aval(x) for x in (first, *values)])
+        params = {**p, "extents": extents, "num_bounds": 0, "body": body}
+        return self.loop.primitive.bind(first, *values, **params)
+
+    def _rest(self, operands: Sequence[Any], totals: list[Any]) -> list[Any]:
+        """The nest with the totals in place of the loop."""
+        results = _variables([*self.body.outvars, *self.starts])
+        live = {id(e) for e in needed(self.body.eqns, results, frozenset(self.loop.outvars))}
+        eqns = [e for e in self.body.eqns if id(e) in live]
+        fixed = len(operands) - self.nest.params["num_views"]
+        kept = self._kept(results | {v for e in eqns for v in _variables(e.invars)}, fixed)
+        places = [*kept, *range(fixed, len(operands))]
+
+        def program(*values: Any) -> list[Any]:
+            indices, values = values[: len(self.grid)], values[len(self.grid) :]
+            own, sums = values[: len(kept)], values[len(kept) : len(kept) + len(totals)]
+            env = self._env(indices, places, [*own, *values[len(kept) + len(totals) :]])
+            for eqn in self.body.eqns:
+                if eqn is self.loop:
+                    found = [self._load(x, c, indices) for x, c in zip(sums, self.carries, strict=True)]
+                    starts = [_read(env, v) for v in self.starts]
+                    both = zip(eqn.outvars, self.operations, starts, found, strict=True)
+                    env.update((v, COMBINE[op](a, b)) for v, op, a, b in both)
+                elif id(eqn) in live:
+                    _bind([eqn], env)
+            return [_read(env, v) for v in self.body.outvars]
+
+        return self._nest(program, [*(operands[i] for i in kept), *totals], operands[fixed:])
+
+    def _kept(self, read: set[Any], count: int) -> list[int]:
+        """Which of the nest's first `count` operands are read."""
+        inputs = self.body.invars[len(self.grid) :]
+        return [i for i in range(count) if inputs[i] in read]
+
+    def _env(self, indices: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> dict[Any, Any]:
+        axes = len(self.grid)
+        env = dict(zip(self.body.invars, indices, strict=False))
+        env.update((self.body.invars[axes + i], x) for i, x in zip(places, values, strict=False))
+        return env
+
+    def _nest(self, program: Any, consts: list[Any], views: Sequence[Any], **changed: Any) -> list[Any]:
+        params = {**self.nest.params, "num_views": len(views), **changed}
+        avals = [_INDEX] * len(params["extents"]) + [_aval(x) for x in (*consts, *views)]
+        return ir.parallel_p.bind(*consts, *views, **{**params, "body": _compat.trace_closed(program, avals)})
+
+    def _store(self, view: Any, value: Any, place: Sequence[Any]) -> Any:
+        tile = lax.reshape(value, (1,) * len(place) + value.shape)
+        starts = [*place, *[np.int32(0)] * len(value.shape)]
+        name = f"the parts of {self.loop.params['names'][0]}"
+        return ir.store_p.bind(view, tile, *starts, bounds=Bounds.ASSUME, name=name, loc=self.loc)[0]
+
+    def _load(self, view: Any, carry: Any, place: Sequence[Any]) -> Any:
+        starts = [*place, *[np.int32(0)] * len(carry.shape)]
+        tile = ir.load_p.bind(
+            view,
+            *starts,
+            np.zeros((), carry.dtype)[()],
+            shape=(1,) * len(place) + carry.shape,
+            bounds=Bounds.ASSUME,
+            name=f"the total of {self.loop.params['names'][0]}",
+            loc=self.loc,
+        )[0]
+        return lax.reshape(tile, carry.shape)
+
+
+_INDEX = jax.ShapeDtypeStruct((), np.int32)
+
+
+def _aval(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(np.shape(x), x.dtype, weak_type=getattr(x, "weak_type", False))
+
+
+def _variables(atoms: Sequence[Any]) -> set[Any]:
+    return {v for v in atoms if not isinstance(v, Literal)}
+
+
+def _read(env: dict[Any, Any], var: Any) -> Any:
+    return literal(var) if isinstance(var, Literal) else env[var]
+
+
+def _bind(eqns: Sequence[Any], env: dict[Any, Any]) -> None:
+    for eqn in eqns:
+        env.update(zip(eqn.outvars, bind(eqn, [_read(env, v) for v in eqn.invars]), strict=True))
