@@ -99,7 +99,7 @@ Nests = tuple[Any, ...]
 def decided(
     jaxpr: Any,
     pipeline: Callable[[Any, Nests], tuple[bool, str]],
-    mma: Callable[[Any], str],
+    mma: Callable[[Any, Nests], str],
     store: Callable[[Any, Nests], str],
 ) -> Decisions:
     """The pipelines, contractions and stores of a program, in its order; the functions say what becomes of
@@ -111,7 +111,7 @@ def decided(
             pipelines.append(PipelineDecision(label(eqn), p["loc"], *pipeline(eqn, nests)))
         elif name == "tile_mma":
             a, b, acc = (v.aval.dtype.name for v in eqn.invars)
-            mmas.append(MmaDecision(p["loc"], (a, b, acc), mma(eqn)))
+            mmas.append(MmaDecision(p["loc"], (a, b, acc), mma(eqn, nests)))
         elif name == "tile_store":
             stores.append(StoreDecision(p["name"], p["loc"], store(eqn, nests)))
     return pipelines, mmas, stores

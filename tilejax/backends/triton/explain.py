@@ -18,6 +18,7 @@ from ...transforms.simplify import simplify
 from ...transforms.splits import chosen
 from ..decisions import Decisions, Nests, decided
 from .prefetch import pays
+from .recut import Matrices, matrices_of
 from .schedule import contracts, lanes_of, stages_of
 from .splits import pieces
 from .units import call
@@ -41,9 +42,17 @@ def decisions(program: Any, num_stages: int | None) -> Decisions:
         return overlapped, reason + shared
 
     def store(eqn: Any, nests: Nests) -> str:
-        return _store(accesses[id(eqn)], walk.extents)
+        nest = matrices_of(nests[0]) if nests else None
+        return _store(accesses[id(eqn)], walk.extents) if nest is None else _block(nest)
 
-    return decided(simple.jaxpr, pipeline, _mma, store)
+    def mma(eqn: Any, nests: Nests) -> str:
+        nest = matrices_of(nests[0]) if nests else None
+        if nest is None:
+            return _mma(eqn)
+        ahead = (num_stages or nest.stages) - 1
+        return f"{_unit(eqn)}; {nest.blocks.depth} summed a step, loaded up to {ahead} steps ahead"
+
+    return decided(simple.jaxpr, pipeline, mma, store)
 
 
 def _pipeline(eqn: Any, nest: Any, cut: Cut, asked: int | None) -> tuple[bool, str]:
@@ -90,10 +99,14 @@ def _in_order(eqn: Any) -> bool:
 
 
 def _mma(eqn: Any) -> str:
+    in_order = "CUDA cores: multiply and add, one contracted index after another"
+    return in_order if _in_order(eqn) else _unit(eqn)
+
+
+def _unit(eqn: Any) -> str:
+    """What multiplies matrices."""
     a, b = (v.aval.dtype for v in eqn.invars[:2])
     precision = eqn.params["precision"]
-    if _in_order(eqn):
-        return "CUDA cores: multiply and add, one contracted index after another"
     if jnp.issubdtype(a, np.integer):
         parts = 2 ** sum(d == np.uint8 for d in (a, b))
         return f"tensor cores: int8{f', {parts} products for the eighth bits of uint8' if parts > 1 else ''}"
@@ -104,6 +117,15 @@ def _mma(eqn: Any) -> str:
     if precision in (lax.Precision.HIGH, lax.Precision.DEFAULT):
         return "tensor cores: tf32"
     return "CUDA cores: float32" if precision == lax.Precision.HIGHEST else f"as {precision} says"
+
+
+def _block(nest: Matrices) -> str:
+    """Of a nest that is cut anew."""
+    (m, n), blocks = map(nest.count, (nest.rows, nest.columns)), nest.blocks
+    whole = m % blocks.rows == n % blocks.columns == 0
+    return f"{blocks.rows} x {blocks.columns} elements a program, whatever the nest's own blocks: " + (
+        "inside the view, no mask" if whole else "masked at the last ones"
+    )
 
 
 def _store(access: Access, extents: dict[Any, int]) -> str:

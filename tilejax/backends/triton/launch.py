@@ -17,12 +17,14 @@ from jax.experimental.pallas import triton as plgpu
 
 from ...ir.domains import unravel
 from ...transforms.accesses import covers
+from . import matrices
 from .hazards import meets
 from .instructions import ptx
 from .kernel import Kernel, introduce
 from .lane_kernel import LaneKernel
 from .lanes import Lanes, NotLanes, cell
 from .order import indices_of
+from .recut import Matrices, matrices_of
 from .room import room_of
 from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
 from .streams import NotStreams, StreamKernel
@@ -80,21 +82,27 @@ def launch(
         with ptx(cuda):
             evaluator.run(body, [*indices, *given(refs)], forms)
 
-    def call(kernel: Any, extents: Sequence[int]) -> list[Any]:
+    def matrix(nest: Matrices, *refs: Any) -> None:
+        with ptx(cuda):
+            matrices.run(nest, pl.program_id(0), given(refs), interpret)
+
+    def call(
+        kernel: Any, extents: Sequence[int], warps: int = warps_of(body.jaxpr), stages: int = stages
+    ) -> list[Any]:
         return pl.pallas_call(
             kernel,
             out_shape=results,
             grid=(math.prod(extents),),
             input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
-            compiler_params=plgpu.CompilerParams(
-                num_warps=num_warps or warps_of(body.jaxpr), num_stages=stages
-            ),
+            compiler_params=plgpu.CompilerParams(num_warps=num_warps or warps, num_stages=stages),
             interpret=interpret,
             name="_".join(("tilejax", *params["names"])),
         )(*(flat[i] for i in taken))
 
     out = None
-    if (lanes := lanes_of(eqn)) is not None:
+    if (nest := matrices_of(eqn)) is not None:
+        out = call(functools.partial(matrix, nest), nest.grid, nest.warps, num_stages or nest.stages)
+    elif (lanes := lanes_of(eqn)) is not None:
         with contextlib.suppress(NotLanes):
             out = call(functools.partial(many, lanes), lane_extents(extents, lanes))
     elif (rows := rows_of(eqn)) is not None:

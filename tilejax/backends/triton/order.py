@@ -24,17 +24,21 @@ def indices_of(eqn: Any, position: Any) -> list[Any]:
     if _is_product(eqn):
         rows, columns = extents[-2:]
         plane = rows * columns
-        inner = lax.rem(position, np.int32(plane))
-        group = lax.div(inner, np.int32(_GROUP * columns))
-        height = jnp.minimum(np.int32(rows) - group * np.int32(_GROUP), np.int32(_GROUP))
-        inner = lax.rem(inner, np.int32(_GROUP * columns))
-        row = group * np.int32(_GROUP) + lax.rem(inner, height)
         outer = unravel(lax.div(position, np.int32(plane)), extents[:-2]) if len(extents) > 2 else []
-        return [*outer, row, lax.div(inner, height)]
+        return [*outer, *grouped(lax.rem(position, np.int32(plane)), rows, columns)]
     indices = unravel(position, extents)
     if extents and extents[-1] > 1 and _lengthens(body, body.invars[len(extents) - 1]):
         indices[-1] = np.int32(extents[-1] - 1) - indices[-1]
     return indices
+
+
+def grouped(position: Any, rows: int, columns: int) -> tuple[Any, Any]:
+    """The row and the column of block number `position` of a product: a group of rows goes through the
+    columns together."""
+    group = lax.div(position, np.int32(_GROUP * columns))
+    height = jnp.minimum(np.int32(rows) - group * np.int32(_GROUP), np.int32(_GROUP))
+    inner = lax.rem(position, np.int32(_GROUP * columns))
+    return group * np.int32(_GROUP) + lax.rem(inner, height), lax.div(inner, height)
 
 
 def _is_product(eqn: Any) -> bool:

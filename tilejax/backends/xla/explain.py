@@ -41,7 +41,7 @@ def decisions(program: Any, budget: int) -> Decisions:
         order = _order(nests, notes) if what(eqn) else ""
         return order + _STORES[what(eqn)]
 
-    return decided(simple.jaxpr, pipeline, lambda eqn: _mma(eqn, what(eqn)), store)
+    return decided(simple.jaxpr, pipeline, lambda eqn, _: _mma(eqn, what(eqn)), store)
 
 
 def _pipeline(eqn: Any, what: str | None, cut: Cut) -> str:

@@ -1,0 +1,244 @@
+"""Nests that are products of matrices, however their user cut them: a convolution of single pixels, a product
+whose whole K is one load. Each element that they store is made of sums of products and of what is at hand
+there. The dimensions of the stored view along which one factor alone varies are the rows, those of the other
+the columns, and both are cut into blocks that suit the matrix units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...transforms.affine import Affine
+from .device import shared_bytes
+from .points import Frame, NotPoints, Places
+from .pointwise import Point, Pointwise, coordinate, inlined
+from .tiles import padded
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What a product sums over: `depth` is the whole of the labels that a step takes a piece of, `steps` are
+    the labels that it takes one value of, by their atoms."""
+
+    labels: dict[int, Affine]
+    depth: Any
+    steps: tuple[Any, ...]
+
+    def factors(self, eqn: Any, point: Point) -> list[tuple[Any, Point]]:
+        """The operands of a `tile_mma`, and where they are read for an element of its result."""
+        at = {**dict(zip(eqn.params["acc_labels"], point, strict=True)), **self.labels}
+        labels = eqn.params["a_labels"], eqn.params["b_labels"]
+        return [(v, tuple(at[x] for x in own)) for v, own in zip(eqn.invars, labels, strict=False)]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The rows and columns of a program, and how much of the depth a step multiplies."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """A nest as products of matrices."""
+
+    jaxpr: Any
+    """Its body, without calls."""
+    places: Places
+    indices: dict[Any, Affine]
+    stores: list[Any]
+    tile: Point
+    """Where an element is in the tile that is stored."""
+    element: Point
+    """Where it is in the view."""
+    outer: tuple[Any, ...]
+    """The dimensions of the view along which both factors vary, or neither: each index is a program of its
+    own."""
+    rows: tuple[Any, ...]
+    columns: tuple[Any, ...]
+    turned: frozenset[Any]
+    """The products whose first factor has the columns."""
+    sums: dict[Any, Sum]
+    blocks: Blocks
+    itemsize: int
+
+    def count(self, wholes: Sequence[Any]) -> int:
+        return math.prod(self.places.extents[w] for w in wholes)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """How many programs there are, by what they are for."""
+        rows, columns = self.count(self.rows), self.count(self.columns)
+        return self.count(self.outer), -(-rows // self.blocks.rows), -(-columns // self.blocks.columns)
+
+    @property
+    def warps(self) -> int:
+        return 4 if self.blocks.rows * self.blocks.columns <= 8192 else 8
+
+    @property
+    def stages(self) -> int:
+        """Three, or four of short numbers; fewer where their loads would not fit."""
+        step = (self.blocks.rows + self.blocks.columns) * self.blocks.depth * self.itemsize
+        return max(1, min(4 if self.itemsize <= 2 else 3, (shared_bytes() - _SPARE) // step))
+
+
+_SPARE = 24 * 1024
+"""Bytes of shared memory that are left to exchanges between threads."""
+
+
+def matrices_of(eqn: Any) -> Matrices | None:
+    """A `tile_parallel` as products of matrices, if it is that."""
+    body = eqn.params["body"].jaxpr
+    shapes = [v.aval.shape for e in body.eqns for v in (*e.invars, *e.outvars)]
+    if not any(e.primitive.name == "tile_mma" for e in body.eqns) or any(0 in s for s in shapes):
+        return None
+    try:
+        return _Reader(eqn).read()
+    except NotPoints:
+        return None
+
+
+@dataclass
+class _Reader:
+    eqn: Any
+    places: Places = field(default_factory=Places)
+    sums: dict[Any, Sum] = field(default_factory=dict)
+    factors: list[tuple[Any, frozenset[Any], frozenset[Any]]] = field(default_factory=list)
+    """Of each product the wholes along which its factors vary."""
+
+    def read(self) -> Matrices:
+        p, jaxpr = self.eqn.params, inlined(self.eqn.params["body"])
+        indices = {v: coordinate(v, n) for v, n in zip(jaxpr.invars, p["extents"], strict=False)}
+        self.places.extents.update(zip(indices, p["extents"], strict=True))
+        views = jaxpr.invars[len(jaxpr.invars) - p["num_views"] :]
+        known = {**indices, **{v: None for v in jaxpr.invars[len(indices) :] if not v.aval.shape}}
+        evaluator = Pointwise(jaxpr, self.places, known, frozenset(views), self._contract)
+        stores = [e for e in jaxpr.eqns if e.primitive.name == "tile_store"]
+        if (
+            not stores
+            or not stores[0].invars[0].aval.shape
+            or sorted(map(id, views)) != sorted(id(e.invars[0]) for e in stores)
+        ):
+            raise NotPoints
+        frame = Frame(self.places, used=set())
+        tile, evaluator.element = self._stored(stores, evaluator, frame)
+        for store in stores:
+            evaluator.array(store.invars[1], tile, frame)
+        dims = [d for d in range(len(tile)) if self.places.extents[d] > 1]
+        outer, rows, columns, turned = self._roles(dims)
+        itemsize = max(v.aval.dtype.itemsize for out in self.sums for v in evaluator.makers[out].invars[:2])
+        count = self.places.extents.__getitem__
+        m, n = math.prod(map(count, rows)), math.prod(map(count, columns))
+        if outer and m * n < _LEAST:
+            raise NotPoints
+        depth = max(count(s.depth) for s in self.sums.values())
+        programs = math.prod(map(count, outer))
+        blocks = _blocks(m, n, depth, programs, itemsize, len(self.sums))
+        return Matrices(
+            jaxpr, self.places, indices, stores, tile, evaluator.element, outer, rows, columns, turned,
+            self.sums, blocks, itemsize,
+        )  # fmt: skip
+
+    def _stored(self, stores: Sequence[Any], evaluator: Pointwise, frame: Frame) -> tuple[Point, Point]:
+        """The coordinates of an element in a tile and in the view: all stores must be alike, and no two
+        programs may store the same."""
+        alike = {(e.invars[0].aval.shape, e.invars[1].aval.shape) for e in stores}
+        starts = [[evaluator.form(v, (), frame) for v in e.invars[2:]] for e in stores]
+        if len(alike) > 1 or any(s != starts[0] for s in starts):
+            raise NotPoints
+        ((sizes, shape),) = alike
+        used: set[Any] = set()
+        tile, element = [], []
+        for d, (start, size, n) in enumerate(zip(starts[0], sizes, shape, strict=True)):
+            self.places.extents["tile", d] = n
+            parts, reach = [(("tile", d), 1)] if n > 1 else [], n
+            for atom in sorted(start.coefs, key=lambda a: start.coefs[a]):
+                if start.coefs[atom] != reach or atom in used:
+                    raise NotPoints
+                used.add(atom)
+                parts.append((atom, reach))
+                reach *= self.places.extents[atom]
+            reach = min(reach, size - start.const)
+            if start.const < 0 or start.base is not None or reach < 1:
+                raise NotPoints
+            self.places.compose(d, reach, parts)
+            tile.append(coordinate(("tile", d), n))
+            element.append(Affine(start.const, {d: 1} if parts else {}))
+        if any(n > 1 and v not in used for v, n in self.places.extents.items() if v in evaluator.known):
+            raise NotPoints
+        return tuple(tile), tuple(element)
+
+    def _contract(self, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> None:
+        """Notes what the factors of a product vary along."""
+        out = eqn.outvars[0]
+        if out not in self.sums:
+            self.sums[out] = self._sum(eqn)
+        used = []
+        for var, at in self.sums[out].factors(eqn, point):
+            inner = Frame(self.places, inner=True, used=set())
+            evaluator.array(var, at, inner)
+            used.append(frozenset(map(self.places.owner, inner.used or ())))
+        self.factors.append((out, *used))
+        evaluator.array(eqn.invars[2], point, frame)
+
+    def _sum(self, eqn: Any) -> Sum:
+        """The longest label is cut into pieces; if that is short, so is the whole of it and what is next to
+        it."""
+        p, out = eqn.params, eqn.outvars[0]
+        extents = dict(zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True))
+        labels = [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"]]
+        self.places.extents.update({(out, x): extents[x] for x in labels})
+        held = [max(reversed(labels), key=extents.__getitem__)] if labels else []
+        if not held or extents[held[0]] < _PIECE // 2:
+            held = []
+            for x in reversed(labels):
+                if extents[x] * math.prod(extents[y] for y in held) > _PIECE:
+                    break
+                held.append(x)
+        parts, size = [], 1
+        for x in held:
+            if extents[x] > 1:
+                parts.append(((out, x), size))
+            size *= extents[x]
+        self.places.compose((out, "depth"), size, parts)
+        rest = tuple((out, x) for x in labels if x not in held)
+        return Sum({x: coordinate((out, x), extents[x]) for x in labels}, (out, "depth"), rest)
+
+    def _roles(self, dims: Sequence[int]) -> tuple[Any, Any, Any, frozenset[Any]]:
+        """The outer dimensions, the rows, the columns, among which is the last one, and what is turned."""
+        turned, left, right = set(), [], []
+        for out, a, b in self.factors:
+            if dims and dims[-1] in a and dims[-1] not in b:
+                turned.add(out)
+                a, b = b, a
+            left.append(a)
+            right.append(b)
+        both = {d for d in dims if any(d in a for a in left) and any(d in b for b in right)}
+        columns = tuple(d for d in dims if d not in both and any(d in b for b in right))
+        rows = tuple(d for d in dims if d not in both and d not in columns)
+        return tuple(d for d in dims if d in both), rows, columns, frozenset(turned)
+
+
+def _blocks(m: int, n: int, depth: int, outer: int, itemsize: int, count: int) -> Blocks:
+    """The largest blocks of which there are enough to go round."""
+    sizes = [(64, 128)] if itemsize >= 4 else [(128, 256), (128, 128), (64, 128), (64, 64)]
+    sizes = [s for s in sizes if math.prod(s) * count <= _MOST] or sizes[-1:]
+    for rows, columns in sizes:
+        rows, columns = (max(16, min(size, padded(k))) for size, k in ((rows, m), (columns, n)))
+        if outer * -(-m // rows) * -(-n // columns) >= _PROGRAMS:
+            break
+    least = 32 if itemsize == 1 else 16
+    return Blocks(rows, columns, max(least, min(_PIECE * 2 // itemsize, padded(depth))))
+
+
+_PIECE = 64
+_LEAST = 256
+"""A product of fewer elements is none for the matrix units."""
+_MOST = 2**15
+"""The elements of the sums of a program."""
+_PROGRAMS = 128
