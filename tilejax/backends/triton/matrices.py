@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
-from .kernel import unravel
+from ...ir.domains import unravel
 from .order import grouped
 from .points import Frame
 from .pointwise import Point, Pointwise

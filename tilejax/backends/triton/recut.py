@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...transforms.affine import Affine
-from .device import shared_bytes
+from .device import cores, shared_bytes
 from .points import Frame, NotPoints, Places
 from .pointwise import Point, Pointwise, coordinate, inlined
 from .tiles import padded
@@ -230,7 +230,7 @@ def _blocks(m: int, n: int, depth: int, outer: int, itemsize: int, count: int) -
     sizes = [s for s in sizes if math.prod(s) * count <= _MOST] or sizes[-1:]
     for rows, columns in sizes:
         rows, columns = (max(16, min(size, padded(k))) for size, k in ((rows, m), (columns, n)))
-        if outer * -(-m // rows) * -(-n // columns) >= _PROGRAMS:
+        if outer * -(-m // rows) * -(-n // columns) >= cores():
             break
     least = 32 if itemsize == 1 else 16
     return Blocks(rows, columns, max(least, min(_PIECE * 2 // itemsize, padded(depth))))
@@ -241,4 +241,3 @@ _LEAST = 256
 """A product of fewer elements is none for the matrix units."""
 _MOST = 2**15
 """The elements of the sums of a program."""
-_PROGRAMS = 128
