@@ -74,7 +74,7 @@ def whole_rows(x: tj.TensorView, block_rows: Size) -> Blocks:
     """Blocks of whole rows: several short rows, or one that is long. No tail of a row needs a mask."""
     if x.ndim == 1:
         return cut(x.shape, (None,))
-    few = _power_of_two(2048 // max(x.shape[-1], 1))
+    few = _power_of_two(1024 // max(x.shape[-1], 1))
     height = block_size("block_rows", block_rows, few, x.shape[-2])
     return cut(x.shape, (1,) * (x.ndim - 2) + (height, None))
 

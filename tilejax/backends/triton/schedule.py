@@ -40,8 +40,15 @@ def warps_of(jaxpr: Any) -> int:
         return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 4)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
-    few = 2048 if largest["tile_reduce"] > 1 else 4096
-    return 4 if largest[""] <= few else 8 if largest[""] <= 16384 else 16
+    reduces, size = largest["tile_reduce"] > 1, largest[""]
+    if reduces and size <= 1024 and not any("num_carry" in e.params for e in equations(jaxpr.eqns)):
+        return 1  # its threads reduce without waiting for others
+    loads = sum(math.prod(v.aval.shape) for e in equations(jaxpr.eqns) for v in e.outvars if _is_load(e))
+    return 4 if size <= (2048 if reduces else 4096) else 8 if max(size, loads) <= 32768 else 16
+
+
+def _is_load(eqn: Any) -> bool:
+    return eqn.primitive.name == "tile_load"
 
 
 def stages_of(nest: Any, asked: int | None) -> int:
