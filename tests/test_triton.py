@@ -184,6 +184,17 @@ def test_products_of_bytes(dtype):
     np.testing.assert_array_equal(interpreted(kernels.gemm, a, b), a.astype(int) @ b.astype(int))
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_eight_bit_floats(dtype):
+    numbers = np.random.default_rng(0).integers(-4, 5, (19 + 23, 37)).astype(F32).astype(dtype)
+    a, b = numbers[:19], numbers[19:].T
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for out in ("float32", "bfloat16", "float16"):
+        got = interpreted(kernels.gemm, a, b, out_dtype=out, block_m=16, block_n=16, block_k=32)
+        assert got.dtype == out
+        np.testing.assert_array_equal(np.asarray(got, np.float64), want.astype(out).astype(np.float64))
+
+
 def test_tile_operations_outside_of_nests():
     n = tj.axis("n", 5)
 

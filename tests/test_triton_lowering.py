@@ -1,7 +1,5 @@
 """Kernels lowered for NVIDIA GPUs through Triton, without one."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,14 +40,36 @@ OPTIONS = {
 }
 
 
-def lowered(name, **options):
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    static = {**OPTIONS.get(name, {}), **options}
-    names = [n for n in ("k", "num_segments") if n in static]
-    positional = [static.pop(n) for n in names]
-    fn = functools.partial(tj.jit(getattr(kernels, name), backend="triton").trace, **static)
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
-        return fn(*ARGS[name], *positional).lower(lowering_platforms=("cuda",)).as_text()
+def gpu(kind="NVIDIA H200"):
+    """A context with one GPU that is not there."""
+    device = AbstractDevice(device_kind=kind, num_cores=132, platform="gpu")
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+
+
+def for_cuda(kernel, *args, num_stages=None, **options):
+    """The module of a kernel for it."""
+    compiler_params = {} if num_stages is None else {"num_stages": num_stages}
+    with gpu():
+        traced = tj.jit(kernel, backend="triton", compiler_params=compiler_params).trace(*args, **options)
+        return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def product(m, k, n, acc_dtype, out_dtype, **options):
+    """A kernel that multiplies two matrices as one tile each."""
+    rows, depth, columns = tj.axis("rows", m), tj.axis("depth", k), tj.axis("columns", n)
+
+    def kernel(a, b):
+        out, at = tj.output((m, n), out_dtype), tj.coord(0, 0)
+
+        @tj.parallel(1)
+        def _(nest):
+            left, right = a[at, tj.shape(rows, depth)], b[at, tj.shape(depth, columns)]
+            acc = tj.mma(left, right, tj.zeros(tj.shape(rows, columns), acc_dtype), **options)
+            out(at, tj.shape(rows, columns)).store(acc.astype(out_dtype))
+
+        return out
+
+    return kernel
 
 
 def test_every_kernel_is_here():
@@ -58,30 +78,51 @@ def test_every_kernel_is_here():
 
 @pytest.mark.parametrize("name", sorted(ARGS))
 def test_every_kernel_is_one_launch(name):
-    assert lowered(name).count("custom_call @__gpu$xla.gpu.triton") == 1
+    options = dict(OPTIONS.get(name, {}))
+    positional = [options.pop(n) for n in ("k", "num_segments") if n in options]
+    text = for_cuda(getattr(kernels, name), *ARGS[name], *positional, **options)
+    assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
+
+
+F8 = ["float8_e4m3fn", "float8_e5m2"]
+BYTES = ["int8", "uint8"]
+
+
+@pytest.mark.parametrize("size", [(64, 64, 64), (65, 33, 17), (1, 40, 3)], ids=str)
+@pytest.mark.parametrize(
+    ("dtypes", "acc", "outs"),
+    [
+        *(((d, d), "float32", ["float32", "bfloat16", "float16", d]) for d in F8),
+        *(((d, d), "float32", [d]) for d in ("bfloat16", "float16", "float32")),
+        *(((a, b), "int32", ["int32", "int8"]) for a in BYTES for b in BYTES),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_products_of_all_dtypes(dtypes, acc, outs, size):
+    """By `gemm` where it takes them, and by hand; in order too."""
+    m, k, n = size
+    args = S((m, k), dtypes[0]), S((k, n), dtypes[1])
+    for out in outs:
+        texts = [for_cuda(product(m, k, n, acc, out), *args)]
+        texts.append(for_cuda(product(m, k, n, acc, out, allow_reassociation=False), *args))
+        if dtypes[0] == dtypes[1]:
+            texts.append(for_cuda(kernels.gemm, *args, out_dtype=out))
+        assert [text.count("custom_call @__gpu$xla.gpu.triton") for text in texts] == [1] * len(texts)
 
 
 def test_a_gradient_runs_on_the_backend_that_was_asked_for():
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
     softmax = tj.jit(kernels.softmax, backend="triton")
     loss = jax.grad(lambda x: jnp.sum(softmax(x) ** 2))
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+    with gpu():
         text = jax.jit(loss).trace(MATRIX).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 2
 
 
 def test_loads_that_do_not_fit_shared_memory():
     message = r"needs 262144 bytes of shared memory for the loads of 4 steps, but\s+the device has 232448"
-    with pytest.raises(tj.UnsupportedError, match=message):
-        _too_large()
-
-
-def _too_large():
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    gemm = tj.jit(kernels.gemm, backend="triton", compiler_params={"num_stages": 4})
     a = S((1024, 1024), jnp.bfloat16)
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
-        gemm.trace(a, a, block_m=256, block_n=256, block_k=64).lower(lowering_platforms=("cuda",))
+    with pytest.raises(tj.UnsupportedError, match=message):
+        for_cuda(kernels.gemm, a, a, block_m=256, block_n=256, block_k=64, num_stages=4)
 
 
 def test_a_tile_that_does_not_fit_registers():
@@ -96,14 +137,9 @@ def test_a_tile_that_does_not_fit_registers():
 
         return y
 
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    with (
-        use_abstract_mesh(AbstractMesh((), (), abstract_device=device)),
-        pytest.raises(
-            tj.UnsupportedError, match="has 2097152 elements in registers, but backend triton takes 1048576"
-        ),
-    ):
-        tj.jit(kernel, backend="triton").trace(S((2**21,), F32)).lower(lowering_platforms=("cuda",))
+    message = "has 2097152 elements in registers, but backend triton takes 1048576"
+    with pytest.raises(tj.UnsupportedError, match=message):
+        for_cuda(kernel, S((2**21,), F32))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +160,7 @@ def test_the_capacity_of_a_device_that_is_not_there(kind, limit):
         return y
 
     def lower(nbytes):
-        device = AbstractDevice(device_kind=kind, num_cores=40, platform="gpu")
-        with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        with gpu(kind):
             traced = tj.jit(kernel, backend="triton").trace(S((nbytes // 4,), F32))
             return traced.lower(lowering_platforms=("cuda",)).as_text()
 

@@ -73,6 +73,18 @@ def test_integer_products_are_exact():
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("depth", [37, 4096])
+def test_products_of_eight_bit_floats_keep_their_sums(dtype, depth):
+    """An accumulator of 14 bits, which the units have for some tens of terms, would lose the small ones."""
+    numbers = np.random.default_rng(0).integers(1, 5, (150, depth)).astype(np.float32)
+    a, b = numbers[:70].astype(dtype), numbers[70:].T.astype(dtype)
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    for out in ("float32", "bfloat16", "float16"):
+        got = triton(kernels.gemm)(a, b, out_dtype=out)
+        np.testing.assert_array_equal(np.asarray(got, np.float64), want.astype(out).astype(np.float64))
+
+
 def test_a_batch_is_one_launch():
     x = kernel_cases.normal(3, 5, 70)
     text = jax.jit(jax.vmap(triton(kernels.softmax))).lower(x).as_text()

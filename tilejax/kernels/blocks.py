@@ -89,8 +89,10 @@ def block_size(name: str, given: Size, default: int, extent: int) -> int:
 
 
 def on_gpu() -> bool:
-    """Whether blocks must fit a GPU's registers; on other platforms larger ones are better."""
-    return jax.default_backend() == "gpu"
+    """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device; on
+    other platforms larger ones are better."""
+    abstract = jax.sharding.get_abstract_mesh().abstract_device
+    return (jax.default_backend() if abstract is None else abstract.platform) == "gpu"
 
 
 def _power_of_two(n: int) -> int:
