@@ -17,7 +17,7 @@ from test_triton import close, interpreted
 import tilejax as tj
 from tilejax import kernels
 from tilejax.backends import interpreter
-from tilejax.backends.triton import device, schedule, splits
+from tilejax.backends.triton import device, schedule, splits, whole
 from tilejax.ir.monoids import identity
 from tilejax.ir.verify import verify
 from tilejax.transforms.simplify import simplify
@@ -291,20 +291,90 @@ def shared(kernel, *args, **options):
     return interpreted(kernel, *args, **options)
 
 
+@pytest.fixture
+def many_places(monkeypatch):
+    """Comparing is slow: what selects by an id is always added by address."""
+    monkeypatch.setattr(whole, "WORTH", 0)
+    monkeypatch.setattr(whole, "RATIO", 0)
+
+
+@pytest.mark.usefixtures("many_places")
+def test_sums_by_address():
+    """Ids before and past the segments count nowhere, and a NaN stays in its own."""
+    ids, values = np.arange(90, dtype=I32) * 7 % 23 - 1, kernel_cases.normal(90, 3)
+    values[5, 1], values[40, 0] = np.nan, np.inf
+    for items in (values[:, 0], values):
+        got = by_address(kernels.segment_sum, ids, items, 21, block_items=8)
+        close(got, oracle.segment_sum(ids, items, 21))
+
+    def histogram(ids):
+        out = tj.output((9,), jnp.int32)
+        places, item = tj.axis("places", 3), tj.axis("item", 90)
+
+        @tj.parallel(3)
+        def _(nest):
+            place = tj.iota(places) + nest.index() * 3
+            found = ids[tj.coord(0), tj.shape(item)] == place
+            out(tj.coord(nest.index() * 3), tj.shape(places)).store(tj.sum(found, item).astype(jnp.int32))
+
+        return out
+
+    np.testing.assert_array_equal(by_address(histogram, ids), np.bincount(ids[ids >= 0])[:9])
+
+
+def by_address(kernel, *args, **options):
+    """The kernel's results, of which some programs became a scatter."""
+    plain = simplify(traced(kernel, *args, **options).program)
+    rewritten = whole.scattered(plain, True)
+    assert [e.primitive.name for e in rewritten.jaxpr.eqns].count("tile_parallel") == 0
+    assert any(e.primitive.name == "scatter-add" for e in rewritten.jaxpr.eqns)
+    return interpreted(kernel, *args, **options)
+
+
+@pytest.mark.usefixtures("many_places")
+def test_what_is_not_added_by_address():
+    """Extrema of what an id selects, and ids that are no data."""
+
+    def greatest(ids, x):
+        out = tj.output((9,), x.dtype)
+        item = tj.axis("item", 90)
+
+        @tj.parallel(9)
+        def _(nest):
+            here = ids[tj.coord(0), tj.shape(item)] == nest.index()
+            value = tj.where(here, x[tj.coord(0), tj.shape(item)], -1.0)
+            both = tj.max(value, item) + 0 * tj.sum(value, item)
+            out(tj.coord(nest.index()), tj.shape(1)).store(tj.broadcast_to(both, tj.shape(1)))
+
+        return out
+
+    ids, x = np.arange(90, dtype=I32) % 10, np.arange(90, dtype=F32)
+    plain = simplify(traced(greatest, ids, x).program)
+    assert whole.scattered(plain, True) is plain
+    np.testing.assert_array_equal(interpreted(greatest, ids, x), np.arange(80, 89))
+
+
 def lowered(kernel, *args, **options):
     device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
     fn = functools.partial(tj.jit(kernel, backend="triton").trace, **options)
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         text = fn(*args).lower(lowering_platforms=("cuda",)).as_text()
-    return [int(n) for n in re.findall(r"grid_x = (\d+)", text)]
+    return [int(n) for n in re.findall(r"grid_x = (\d+)", text)], text.count('"stablehlo.scatter"')
 
 
 def test_two_launches_and_their_grids():
     s, bf16 = jax.ShapeDtypeStruct, jnp.bfloat16
     blocks = {"block_m": 64, "block_n": 64, "block_k": 128}
-    assert lowered(kernels.gemm, s((128, 65536), bf16), s((65536, 128), bf16), **blocks) == [132, 4]
-    assert lowered(kernels.gemm, s((512, 16384), bf16), s((16384, 512), bf16), **blocks) == [128, 64]
-    assert lowered(kernels.gemm, s((1024, 1024), bf16), s((1024, 1024), bf16), **blocks) == [256]
+    for (m, k, n), grids in {
+        (128, 65536, 128): [132, 4],
+        (512, 16384, 512): [128, 64],
+        (1024, 1024, 1024): [256],
+    }.items():
+        assert lowered(kernels.gemm, s((m, k), bf16), s((k, n), bf16), **blocks) == (grids, 0)
+    ids, values = s((10**6,), I32), s((10**6,), F32)
+    assert lowered(kernels.segment_sum, ids, values, 1000) == ([500, 2], 0)
+    assert lowered(kernels.segment_sum, ids, values, 10**5) == ([], 2)
+    assert lowered(kernels.segment_sum, ids, s((10**6, 64), F32), 1000) == ([], 2)
 
 
 def test_the_device_says_how_many_programs_it_runs():

@@ -39,8 +39,15 @@ def close(jaxpr: Any, num_first: int, order: Sequence[Any], last: Sequence[Any] 
 
 def rebuild(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
     """`jaxpr` with other inputs, results and equations, closed without consts."""
+    return closed(invars, outvars, eqns, jaxpr.effects)
+
+
+def closed(
+    invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any], effects: Any = frozenset()
+) -> Any:
+    """A closed jaxpr without consts."""
     info = jex.DebugInfo("tilejax", "body", ("",) * len(invars), ("",) * len(outvars))
-    return jex.ClosedJaxpr(jex.Jaxpr((), list(invars), list(outvars), list(eqns), jaxpr.effects, info), ())
+    return jex.ClosedJaxpr(jex.Jaxpr((), list(invars), list(outvars), list(eqns), effects, info), ())
 
 
 def trace_closed(fn: Callable, avals: Sequence[Any]) -> Any:

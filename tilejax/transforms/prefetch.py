@@ -21,8 +21,9 @@ from jax.extend.core import Literal
 from .. import _compat
 from ..ir import primitives as ir
 from ..ir.domains import unravel
-from ..ir.jaxprs import bind, literal
+from ..ir.jaxprs import bind
 from .pipeline import Cut, find_cuts, needed, static_trips
+from .replace import read, typed
 
 
 def prefetched(program: Any, wanted: Callable[[Any], bool] = lambda pipeline: True) -> Any:
@@ -35,16 +36,13 @@ def prefetched(program: Any, wanted: Callable[[Any], bool] = lambda pipeline: Tr
 
 def _rewrite(closed: Any, cuts: dict[int, Cut]) -> Any:
     jaxpr = closed.jaxpr
-    avals = [
-        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in jaxpr.invars
-    ]
-    return _compat.trace_closed(lambda *values: _run(jaxpr, values, cuts), avals)
+    return _compat.trace_closed(lambda *v: _run(jaxpr, v, cuts), [typed(v.aval) for v in jaxpr.invars])
 
 
 def _run(jaxpr: Any, values: Sequence[Any], cuts: dict[int, Cut]) -> list[Any]:
     env = dict(zip(jaxpr.invars, values, strict=True))
     for eqn in jaxpr.eqns:
-        operands = [_read(env, v) for v in eqn.invars]
+        operands = [read(env, v) for v in eqn.invars]
         if id(eqn) in cuts:
             out = _Overlap(eqn, cuts[id(eqn)], cuts).emit(operands)
         elif "body" in eqn.params:
@@ -53,11 +51,7 @@ def _run(jaxpr: Any, values: Sequence[Any], cuts: dict[int, Cut]) -> list[Any]:
         else:
             out = bind(eqn, operands)
         env.update(zip(eqn.outvars, out, strict=True))
-    return [_read(env, v) for v in jaxpr.outvars]
-
-
-def _read(env: dict[Any, Any], var: Any) -> Any:
-    return literal(var) if isinstance(var, Literal) else env[var]
+    return [read(env, v) for v in jaxpr.outvars]
 
 
 class _Overlap:

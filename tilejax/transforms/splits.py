@@ -8,7 +8,6 @@ The programs of the second are the nest's, with that in place of the loop.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,11 +20,11 @@ from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
-from ..ir.jaxprs import bind, literal
 from ..ir.monoids import COMBINE, identity
 from ..ir.types import Bounds, Order
 from .accumulate import operations
 from .pipeline import needed, static_trips
+from .replace import Rules, evaluate, read, replaced, typed
 
 Pieces = Callable[[Any, Any], int]
 """Into how many ranges to split a loop, from its nest and itself."""
@@ -38,10 +37,11 @@ class Splits(str):
 def split_loops(program: Any, pieces: Pieces) -> Any:
     """The same function of arrays, up to the order of sums that a pipeline leaves open, without the loops
     for which `pieces` is more than one."""
-    while any(chosen(eqn, pieces) for eqn in program.jaxpr.eqns):
-        run = functools.partial(_outside, program.jaxpr, pieces)
-        program = _compat.trace_closed(run, [_aval(v.aval) for v in program.jaxpr.invars])
-    return program
+    rules: Rules = {}
+    for eqn in program.jaxpr.eqns:
+        if found := chosen(eqn, pieces):
+            rules[id(eqn)] = _Split(eqn, *found).emit
+    return split_loops(replaced(program, rules), pieces) if rules else program
 
 
 def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
@@ -61,18 +61,6 @@ def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
         if count > 1:
             return loop, count
     return None
-
-
-def _outside(jaxpr: Any, pieces: Pieces, *values: Any) -> list[Any]:
-    env = dict(zip(jaxpr.invars, values, strict=True))
-    for eqn in jaxpr.eqns:
-        found = chosen(eqn, pieces)
-        if found is None:
-            _bind([eqn], env)
-        else:
-            operands = [_read(env, v) for v in eqn.invars]
-            env.update(zip(eqn.outvars, _Split(eqn, *found).emit(operands), strict=True))
-    return [_read(env, v) for v in jaxpr.outvars]
 
 
 class _Split:
@@ -97,16 +85,16 @@ class _Split:
     def _partials(self, operands: Sequence[Any]) -> list[Any]:
         """For each carry the array, over splits and programs, of what a range of steps accumulates."""
         eqns = needed(self.body.eqns, _variables(self.loop.invars))
-        read = {v for e in (*eqns, self.loop) for v in _variables(e.invars)}
-        kept = self._kept(read, len(operands))
+        asked = {v for e in (*eqns, self.loop) for v in _variables(e.invars)}
+        kept = self._kept(asked, len(operands))
         shapes = [(self.count, *self.grid, *c.shape) for c in self.carries]
         views = [jnp.zeros(s, c.dtype) for s, c in zip(shapes, self.carries, strict=True)]
 
         def program(split: Any, *values: Any) -> list[Any]:
             indices, values = values[: len(self.grid)], values[len(self.grid) :]
             env = self._env(indices, kept, values)
-            _bind(eqns, env)
-            found = self._range(split, [_read(env, v) for v in self.loop.invars])
+            evaluate(eqns, env)
+            found = self._range(split, [read(env, v) for v in self.loop.invars])
             return [
                 self._store(view, x, [split, *indices])
                 for view, x in zip(values[len(kept) :], found, strict=True)
@@ -151,10 +139,10 @@ class _Split:
             indices, first, rest = values[: len(extents)], values[len(extents)], values[len(extents) + 1 :]
             here = [lax.add(first, indices[0]), *indices[1:]]
             env = dict(zip(inner.invars, [*here, *rest], strict=True))
-            _bind(inner.eqns, env)
-            return [_read(env, v) for v in inner.outvars]
+            evaluate(inner.eqns, env)
+            return [read(env, v) for v in inner.outvars]
 
-        body = _compat.trace_closed(step, [_INDEX] * len(extents) + [_aval(x) for x in (first, *values)])
+        body = _compat.trace_closed(step, [_INDEX] * len(extents) + [typed(x) for x in (first, *values)])
         params = {**p, "extents": extents, "num_bounds": 0, "body": body}
         return self.loop.primitive.bind(first, *values, **params)
 
@@ -174,19 +162,19 @@ class _Split:
             for eqn in self.body.eqns:
                 if eqn is self.loop:
                     found = [self._load(x, c, indices) for x, c in zip(sums, self.carries, strict=True)]
-                    starts = [_read(env, v) for v in self.starts]
+                    starts = [read(env, v) for v in self.starts]
                     both = zip(eqn.outvars, self.operations, starts, found, strict=True)
                     env.update((v, COMBINE[op](a, b)) for v, op, a, b in both)
                 elif id(eqn) in live:
-                    _bind([eqn], env)
-            return [_read(env, v) for v in self.body.outvars]
+                    evaluate([eqn], env)
+            return [read(env, v) for v in self.body.outvars]
 
         return self._nest(program, [*(operands[i] for i in kept), *totals], operands[fixed:])
 
-    def _kept(self, read: set[Any], count: int) -> list[int]:
+    def _kept(self, asked: set[Any], count: int) -> list[int]:
         """Which of the nest's first `count` operands are read."""
         inputs = self.body.invars[len(self.grid) :]
-        return [i for i in range(count) if inputs[i] in read]
+        return [i for i in range(count) if inputs[i] in asked]
 
     def _env(self, indices: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> dict[Any, Any]:
         axes = len(self.grid)
@@ -196,7 +184,7 @@ class _Split:
 
     def _nest(self, program: Any, consts: list[Any], views: Sequence[Any], **changed: Any) -> list[Any]:
         params = {**self.nest.params, "num_views": len(views), **changed}
-        avals = [_INDEX] * len(params["extents"]) + [_aval(x) for x in (*consts, *views)]
+        avals = [_INDEX] * len(params["extents"]) + [typed(x) for x in (*consts, *views)]
         return ir.parallel_p.bind(*consts, *views, **{**params, "body": _compat.trace_closed(program, avals)})
 
     def _store(self, view: Any, value: Any, place: Sequence[Any]) -> Any:
@@ -222,18 +210,5 @@ class _Split:
 _INDEX = jax.ShapeDtypeStruct((), np.int32)
 
 
-def _aval(x: Any) -> Any:
-    return jax.ShapeDtypeStruct(np.shape(x), x.dtype, weak_type=getattr(x, "weak_type", False))
-
-
 def _variables(atoms: Sequence[Any]) -> set[Any]:
     return {v for v in atoms if not isinstance(v, Literal)}
-
-
-def _read(env: dict[Any, Any], var: Any) -> Any:
-    return literal(var) if isinstance(var, Literal) else env[var]
-
-
-def _bind(eqns: Sequence[Any], env: dict[Any, Any]) -> None:
-    for eqn in eqns:
-        env.update(zip(eqn.outvars, bind(eqn, [_read(env, v) for v in eqn.invars]), strict=True))

@@ -22,6 +22,7 @@ from .recut import Matrices, matrices_of
 from .schedule import contracts, lanes_of, stages_of
 from .splits import pieces
 from .units import call
+from .whole import by_address
 
 MEMORY = "a value in registers, whatever its layout"
 """Where the memories of a program live."""
@@ -36,6 +37,8 @@ def decisions(program: Any, num_stages: int | None) -> Decisions:
     accesses = {id(a.eqn): a for a in walk.accesses}
 
     def pipeline(eqn: Any, nests: Nests) -> tuple[bool, str]:
+        if by_address(nests[0], cpu=False):
+            return False, "no loop: XLA adds each item in the one place that its id names"
         overlapped, reason = _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
         found = chosen(nests[0], pieces)
         shared = f"; {found[1]} programs share its steps" if found and found[0] is eqn else ""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.core
 from jax.extend.core import Literal
 
-from ... import _compat
 from ...ir.jaxprs import bind, literal
 from ...transforms.simplify import simplify
-from ..registry import DEFAULTS
-from ..xla.evaluate import compile_program
 from .launch import launch
 from .prefetch import overlapped
 from .splits import split
+from .whole import scattered, whole
 
 
 def run(
@@ -30,7 +26,8 @@ def run(
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
     cuda = platforms == ("cuda",) and not interpret
-    jaxpr = overlapped(split(simplify(program))).jaxpr  # Triton places values itself, memories among them
+    plain = simplify(program)  # Triton places values itself, memories among them
+    jaxpr = overlapped(split(scattered(plain, interpret))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:
@@ -41,18 +38,9 @@ def run(
         if eqn.primitive.name == "tile_parallel":
             out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
-            out = _whole(jaxpr, eqn, values, interpret)
+            _, evaluate = whole(eqn, interpret)
+            out = evaluate(values)
         else:
             out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
-
-
-def _whole(jaxpr: Any, eqn: Any, values: Sequence[Any], cpu: bool) -> list[Any]:
-    """The results of a tile operation that stands outside of nests, on whole arrays: `lax` has it."""
-    given = [(v, x) for v, x in zip(eqn.invars, values, strict=True) if not isinstance(v, Literal)]
-    variables = list(dict.fromkeys(v for v, _ in given))
-    program = _compat.rebuild(jaxpr, variables, eqn.outvars, [eqn])
-    closed = compile_program(program, DEFAULTS["temporary_bytes"], cpu=cpu)
-    known = dict(given)
-    return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *(known[v] for v in variables))
