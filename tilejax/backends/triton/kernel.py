@@ -19,6 +19,7 @@ from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from . import access, elementwise, gathers, products, sorting, tile_ops
 from .cuts import Facts
+from .scratch import Scratch
 from .tiles import View, full, padded_shape, read
 from .units import Call, call, squeezed
 
@@ -32,6 +33,8 @@ class Kernel:
     facts: Facts = field(default_factory=Facts)
     loads: dict[Any, gathers.Load] = field(default_factory=dict)
     """The tiles that are as they were loaded, but for casts, and still are so in memory."""
+    scratch: dict[Any, Scratch] = field(default_factory=dict)
+    """The scratch memory of some equations, by their first result."""
 
     def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None] = ()) -> list[Any]:
         """The results of a body at `values`; its views are written in place."""
@@ -71,7 +74,7 @@ class Kernel:
         if name == "convert_element_type" and (load := self._loaded(eqn)) is not None:
             self.loads[eqn.outvars[0]] = load.cast(eqn.params["new_dtype"])
         if name.startswith("tile_"):
-            return self._tile(call(eqn), values)
+            return self._tile(self.call(eqn), values)
         if facts.holds(facts.compared(eqn)):
             return [full(padded_shape(squeezed(eqn.outvars[0].aval.shape)), True, np.bool_)]
         facts.learn(eqn)
@@ -83,6 +86,13 @@ class Kernel:
         """What the first operand was loaded from."""
         first = eqn.invars[0]
         return None if isinstance(first, Literal) else self.loads.get(first)
+
+    def call(self, eqn: Any) -> Call:
+        """The equation as rules see it, with its scratch memory."""
+        this = call(eqn)
+        if eqn.outvars[0] in self.scratch:
+            this.params["scratch"] = self.scratch[eqn.outvars[0]]
+        return this
 
     def _tile(self, this: Call, values: list[Any]) -> list[Any]:
         values = [lax.reshape(v, padded_shape(s)) for v, s in zip(values, this.shapes, strict=True)]

@@ -11,6 +11,11 @@ from jax import lax
 from .tiles import full, scalar
 
 
+def key_type(dtype: Any) -> np.dtype:
+    """What holds the keys of values of a dtype."""
+    return np.dtype(np.int64 if np.dtype(dtype).itemsize == 8 else np.int32)
+
+
 def to_keys(tile: Any) -> Any:
     """Signed integers in the order of the values and equal where they are, NaN greatest: of 8 bytes for
     values of 8, else of 4, but within the range of an integer of the values' own width."""

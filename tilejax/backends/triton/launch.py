@@ -27,6 +27,9 @@ from .order import indices_of
 from .recut import Matrices, matrices_of
 from .room import room_of
 from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
+from .scratch import Need
+from .scratch import given as scratches
+from .sorting import needs_of
 from .streams import NotStreams, StreamKernel
 from .tiles import View
 
@@ -64,7 +67,8 @@ def launch(
             out.append(View(ref, tuple(aval.shape), room, written, barrier))
         return out
 
-    def one(evaluator: Kernel, *refs: Any) -> None:
+    def one(evaluator: Kernel, needs: Sequence[Need], *refs: Any) -> None:
+        evaluator.scratch = scratches(needs, refs[len(taken) + count :], interpret)
         forms = introduce(evaluator.facts, body, extents)
         indices = indices_of(eqn, pl.program_id(0))
         evaluator.facts.indices.update(zip(body.jaxpr.invars, indices, strict=False))
@@ -87,17 +91,27 @@ def launch(
             matrices.run(nest, pl.program_id(0), given(refs), interpret)
 
     def call(
-        kernel: Any, extents: Sequence[int], warps: int = warps_of(body.jaxpr), stages: int = stages
+        kernel: Any,
+        extents: Sequence[int],
+        warps: int = warps_of(body.jaxpr),
+        stages: int = stages,
+        needs: Sequence[Need] = (),
     ) -> list[Any]:
-        return pl.pallas_call(
+        held = [array for need in needs for array in need.arrays(math.prod(extents))]
+        out = pl.pallas_call(
             kernel,
-            out_shape=results,
+            out_shape=[*results, *held],
             grid=(math.prod(extents),),
             input_output_aliases={places[i]: i - split for i in range(split, len(values)) if i not in fresh},
             compiler_params=plgpu.CompilerParams(num_warps=num_warps or warps, num_stages=stages),
             interpret=interpret,
             name="_".join(("tilejax", *params["names"])),
         )(*(flat[i] for i in taken))
+        return out[:count]
+
+    def whole(evaluator: Kernel, length: int = 0) -> list[Any]:
+        needs = needs_of(body.jaxpr, length)
+        return call(functools.partial(one, evaluator, needs), extents, needs=needs)
 
     out = None
     if (nest := matrices_of(eqn)) is not None:
@@ -108,10 +122,10 @@ def launch(
     elif (rows := rows_of(eqn)) is not None:
         with contextlib.suppress(NotStreams):
             length, width = rows
-            out = call(functools.partial(one, StreamKernel(length=length, width=width)), extents)
+            out = whole(StreamKernel(length=length, width=width), length)
     if out is None:
         check_size(eqn, stages)
-        out = call(functools.partial(one, Kernel(contracts(body.jaxpr))), extents)
+        out = whole(Kernel(contracts(body.jaxpr)))
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)

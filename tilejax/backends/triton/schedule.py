@@ -37,7 +37,7 @@ def warps_of(jaxpr: Any) -> int:
     sorts = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
     if sorts:
         longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
-        return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 4)
+        return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 8)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     reduces, size = largest["tile_reduce"] > 1, largest[""]
@@ -152,4 +152,4 @@ def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in _tiles(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
     selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr.eqns))
-    return (longest, 1024 if selects else 4096) if longest > (4096 if selects else 32768) else None
+    return (longest, 4096) if longest > (8192 if selects else 32768) else None

@@ -3,31 +3,59 @@ index that breaks ties. A comparator is symmetric: each of its two places comput
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .keys import from_keys, to_keys
-from .tiles import back, full, last, padded, place, scalar, wide_types
+from ...ir.jaxprs import equations
+from .pairs import Arrays, Pairs
+from .scratch import Need, Scratch
+from .selection import scratch_size, select
+from .tiles import back, full, last, padded, padded_shape, place
 
-Arrays = Sequence[Any]
+_LONG = 2048
+"""Rows from this length on are selected from by a search, if few are wanted; shorter ones by a network."""
+_FEW = 8
+"""How many times longer than what is wanted, at least."""
+
+
+def needs_of(jaxpr: Any, length: int = 0) -> list[Need]:
+    """The scratch memory that a body's selections want: those from rows of `length`, which go through a
+    program in pieces, and from others where a search is faster than a network."""
+    needs = []
+    for eqn in equations(jaxpr.eqns):
+        if eqn.primitive.name == "tile_top_k":
+            shape, axis, k = eqn.invars[0].aval.shape, eqn.params["axis"], eqn.params["k"]
+            n = shape[axis]
+            if n == length or n >= max(_LONG, _FEW * k):
+                rows = math.prod(padded_shape(shape)) // padded(n)
+                needs.append(Need(eqn, scratch_size(rows, k)))
+    return needs
 
 
 def sort(tile: Any, shape, *, axis: int, descending: bool, **_: Any) -> list[Any]:
     """`tile_sort`."""
-    n = shape[axis]
-    arrays = pack(last(tile, axis), last(place(shape, axis), axis), n, descending)
-    return [back(x, axis) for x in unpack(_sorted(arrays, padded(n)), tile.dtype, n, descending)]
+    n, tile, index = shape[axis], last(tile, axis), last(place(shape, axis), axis)
+    pairs = Pairs(tile.dtype, n, descending)
+    arrays = _sorted(pairs.pack(pairs.keys(tile, index), index), padded(n))
+    return [back(x, axis) for x in pairs.unpack(arrays)]
 
 
-def top_k(tile: Any, shape, *, axis: int, k: int, largest: bool, **_: Any) -> list[Any]:
-    """`tile_top_k`."""
-    n = shape[axis]
-    arrays = pack(last(tile, axis), last(place(shape, axis), axis), n, largest)
-    return [back(x, axis) for x in unpack(selected(arrays, padded(k)), tile.dtype, n, largest)]
+def top_k(
+    tile: Any, shape, *, axis: int, k: int, largest: bool, scratch: Scratch | None = None, **_: Any
+) -> list[Any]:
+    """`tile_top_k`: a network, or a selection where there is scratch memory for it."""
+    n, tile, index = shape[axis], last(tile, axis), last(place(shape, axis), axis)
+    pairs = Pairs(tile.dtype, n, largest)
+    keys = pairs.keys(tile, index)
+    if scratch is not None:
+        row = keys, index
+        keys, index = select(lambda step, carry: step(*row, carry), keys, True, k, scratch)
+    arrays = selected(pairs.pack(keys, index), padded(k))
+    return [back(x, axis) for x in pairs.unpack(arrays)]
 
 
 def selected(arrays: Arrays, k: int) -> list[Any]:
@@ -49,18 +77,6 @@ def _first(pairs: Any) -> Any:
     here = lax.broadcasted_iota(np.int32, pairs.shape, pairs.ndim - 2) == 0
     zero = full(pairs.shape, 0, pairs.dtype)
     return lax.reduce_sum(jnp.where(here, pairs, zero), (pairs.ndim - 2,))
-
-
-def merged(a: Arrays, b: Arrays) -> list[Any]:
-    """The first of two sorted sequences together, as many as each has."""
-    n, distance = a[0].shape[-1], a[0].shape[-1] // 2
-    turned = list(b)
-    while distance:
-        pairs = [lax.reshape(x, (*x.shape[:-1], n // (2 * distance), 2, distance)) for x in turned]
-        turned = [lax.reshape(_other(x), (*x.shape[:-3], n)) for x in pairs]
-        distance //= 2
-    after = _after(a, turned)
-    return _merge([jnp.where(after, y, x) for x, y in zip(a, turned, strict=True)], n)
 
 
 def _sorted(arrays: Arrays, block: int) -> list[Any]:
@@ -106,37 +122,3 @@ def _after(a: Arrays, b: Arrays) -> Any:
     for x, y in zip(a[-2::-1], b[-2::-1], strict=True):
         after = (x > y) | ((x == y) & after)
     return after
-
-
-def pack(values: Any, index: Any, count: int, descending: bool) -> list[Any]:
-    """Arrays whose order is that of the values and then of the indices; those from `count` on go last."""
-    keys = to_keys(values)
-    keys = ~keys if descending else keys
-
-    def pad(x: Any) -> Any:
-        worst = full(x.shape, jnp.iinfo(x.dtype).max, x.dtype)
-        return jnp.where(index < np.int32(count), x, worst)
-
-    if _is_narrow(values.dtype, count):
-        return [pad((keys << scalar(16, np.int32)) | index)]
-    if keys.dtype.itemsize == 8:
-        return [pad(keys), index]
-    with wide_types(np.int64):
-        wide = lax.convert_element_type(keys, np.int64) << scalar(32, np.int64)
-        return [pad(wide | lax.convert_element_type(index, np.int64))]
-
-
-def unpack(arrays: Arrays, dtype: Any, count: int, descending: bool) -> list[Any]:
-    """Values and indices."""
-    keys, *rest = arrays
-    if _is_narrow(dtype, count):
-        keys, rest = keys >> scalar(16, np.int32), [keys & scalar(2**16 - 1, np.int32)]
-    elif not rest:
-        rest = [lax.convert_element_type(keys, np.int32)]
-        keys = lax.convert_element_type(keys >> scalar(32, np.int64), np.int32)
-    return [from_keys(~keys if descending else keys, dtype), rest[0]]
-
-
-def _is_narrow(dtype: Any, count: int) -> bool:
-    """Whether key and index fit 32 bits."""
-    return dtype.itemsize <= 2 and count <= 2**16

@@ -16,8 +16,11 @@ from ...ir.monoids import identity
 from ...ir.types import Order
 from . import access, elementwise, sorting, tile_ops
 from .kernel import Kernel
+from .keys import key_type
+from .pairs import Pairs
+from .selection import select
 from .tiles import full, padded, padded_shape
-from .units import Call, call, squeezed
+from .units import Call, squeezed
 
 
 class NotStreams(Exception):
@@ -70,7 +73,7 @@ class StreamKernel(Kernel):
             return [Stream(lambda piece: self._load(eqn, values, piece))]
         if name == "tile_store":
             return [self._store(eqn, values)]
-        this = call(eqn)
+        this = self.call(eqn)
         if name.startswith("tile_"):
             if name not in _RULES:
                 raise NotStreams
@@ -209,23 +212,27 @@ class StreamKernel(Kernel):
         return [jnp.where(inside, found, fallback)]
 
     def _top_k(self, this: Call, values: list[Any]) -> list[Any]:
-        """The best of each piece, merged with the best of those before."""
+        """A selection; its sample is the least of each place in all pieces."""
         p, (shape,) = this.params, this.shapes
         k = padded(p["k"])
         if p["axis"] != len(shape) - 1 or k > self.width:
             raise NotStreams
-        stream, dtype = values[0], this.dtypes[0]
+        stream, pairs = values[0], Pairs(this.dtypes[0], self.length, p["largest"])
 
-        def best(piece: Piece) -> Any:
-            array = stream.at(piece)
-            index = lax.broadcasted_iota(np.int32, array.shape, array.ndim - 1) + piece.start
-            return sorting.selected(sorting.pack(array, index, self.length, p["largest"]), k)
+        def walk(step: Callable[[Any, Any, Any], Any], start: Any) -> Any:
+            def one(piece: Piece, carry: Any) -> Any:
+                array = stream.at(piece)
+                index = lax.broadcasted_iota(np.int32, array.shape, array.ndim - 1) + piece.start
+                return step(pairs.keys(array, index), index, carry)
 
-        def step(piece: Piece, found: Any) -> Any:
-            return sorting.merged(found, best(piece))
+            return self._pieces(one, start)
 
-        found = self._pieces(step, best(Piece(np.int32(0), self.width)), 1)
-        return sorting.unpack(found, dtype, self.length, p["largest"])
+        dtype = key_type(pairs.dtype)
+        worst = full((*padded_shape(shape[:-1]), self.width), jnp.iinfo(dtype).max, dtype)
+        sample = walk(lambda keys, _, best: lax.min(best, keys), worst)
+        found = select(walk, sample, False, p["k"], p["scratch"])
+        out = pairs.unpack(sorting.selected(pairs.pack(*found), k))
+        return [lax.reshape(x, padded_shape(squeezed(this.targets[0]))) for x in out]
 
 
 _RULES = {

@@ -1,0 +1,75 @@
+"""Global memory of a program's own: Triton has no scatter within registers, so what an operation moves to
+places that it computed goes through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
+
+from .keys import key_type
+from .tiles import as_index, full, scalar
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an equation wants: so many pairs of a key and an index in each program."""
+
+    eqn: Any
+    size: int
+
+    def arrays(self, programs: int) -> list[jax.ShapeDtypeStruct]:
+        """The outputs of a launch that hold them, and one pair more."""
+        keys = key_type(self.eqn.invars[0].aval.dtype)
+        return [jax.ShapeDtypeStruct((programs * self.size + 1,), dtype) for dtype in (keys, np.int32)]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The pairs of the running program."""
+
+    refs: Sequence[Any]
+    start: Any
+    interpret: bool
+
+    def store(self, places: Any, keys: Any, index: Any, mask: Any) -> None:
+        for ref, array in zip(self.refs, (keys, index), strict=True):
+            offsets = self._offsets(places)
+            if self.interpret:  # it writes back what a mask leaves out, also where something else was stored
+                offsets = jnp.where(mask, offsets, full(offsets.shape, ref.shape[0] - 1, offsets.dtype))
+            plgpu.store(ref.at[offsets], array, mask=mask)
+
+    def load(self, places: Any, mask: Any, key: int, index: int) -> tuple[Any, Any]:
+        """The pairs at some places, and the given one where the mask is false."""
+        keys, indices = (
+            plgpu.load(ref.at[self._offsets(places)], mask=mask, other=full(mask.shape, other, ref.dtype))
+            for ref, other in zip(self.refs, (key, index), strict=True)
+        )
+        return keys, indices
+
+    def barrier(self) -> None:
+        """Between stores and loads of the same places, whichever come first."""
+        if not self.interpret:
+            plgpu.debug_barrier()
+
+    def _offsets(self, places: Any) -> Any:
+        return self.start + as_index(places, self.start.dtype)
+
+
+def given(needs: Iterable[Need], refs: Sequence[Any], interpret: bool) -> dict[Any, Scratch]:
+    """The scratch of the running program, by the first result of the equations that want it."""
+    out = {}
+    for i, need in enumerate(needs):
+        pair = refs[2 * i : 2 * i + 2]
+        wide = math.prod(pair[0].shape) > 2**31 - 1
+        dtype = np.dtype(np.int64 if wide else np.int32)
+        start = as_index(pl.program_id(0), dtype) * scalar(need.size, dtype)
+        out[need.eqn.outvars[0]] = Scratch(pair, start, interpret)
+    return out
