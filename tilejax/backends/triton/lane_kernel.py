@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ from .lanes import (
     spread,
     unmove,
 )
+from .neighbours import Shared
 from .tiles import View, as_index, full, padded, padded_shape, read, scalar
 from .units import Call, call, squeezed
 
@@ -49,6 +50,8 @@ class LaneKernel:
     inside: Any
     """The mask of the lanes that are programs of the grid; None if all are."""
     facts: Facts = field(default_factory=Facts)
+    shared: Shared | None = None
+    """What it has in common with neighbours that are run in the same program."""
 
     def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Any] = ()) -> list[Any]:
         """The results of a body at `values`: scalars, `Lanes` and views, which are written in place."""
@@ -242,7 +245,29 @@ class LaneKernel:
 
         if view.barrier:
             plgpu.debug_barrier()
-        return Lanes(squeezed(shape), self._places(eqn, view, starts, shape, one))
+        at = self._places(eqn, view, starts, shape)
+        if self.shared is None:
+            return Lanes(squeezed(shape), grid(squeezed(shape), lambda place: one(*at(place))))
+        once, key = self.shared.once, self._key(eqn)
+        cells = grid(squeezed(shape), lambda place: once(key(place), lambda: one(*at(place))))
+        return Lanes(squeezed(shape), cells)
+
+    def _key(self, eqn: Any) -> Callable[[tuple[int, ...]], Any]:
+        """What tells apart the cells of all loads: affine places in a view. None if they are not known."""
+        view, *starts, fallback = eqn.invars
+        found = [self.facts.form(v) for v in starts]
+        forms, shape = [f for f in found if f is not None], eqn.params["shape"]
+        if len(forms) < len(found) or not isinstance(fallback, Literal):
+            return lambda place: None
+
+        def of(place: tuple[int, ...]) -> Any:
+            steps, there = iter(place), []
+            for form, n in zip(forms, shape, strict=True):
+                step = next(steps) if n != 1 and is_short(n) else 0
+                there.append((form.const + step, frozenset(form.coefs.items()), 1 if is_short(n) else n))
+            return (view, eqn.params["bounds"], str(fallback), *there)
+
+        return of
 
     def _store(self, eqn: Any, values: list[Any]) -> View:
         view, tile, *starts = values
@@ -252,16 +277,23 @@ class LaneKernel:
         tile = as_tile(tile, squeezed(shape))
         if view.barrier:
             plgpu.debug_barrier()
-        cells = iter(tile.cells.flat)
+        at = self._places(eqn, view, starts, shape)
 
-        def one(offsets: Any, mask: Any) -> None:
-            plgpu.store(view.ref.at[offsets], jnp.broadcast_to(next(cells), offsets.shape), mask=mask)
+        def one(place: tuple[int, ...]) -> None:
+            offsets, mask = at(place)
+            value = jnp.broadcast_to(tile.cells[place], offsets.shape)
+            plgpu.store(view.ref.at[offsets], value, mask=mask)
 
-        self._places(eqn, view, starts, shape, one)
+        def stores() -> None:
+            grid(squeezed(shape), one)
+
+        self.shared.stores.append(stores) if self.shared is not None else stores()
         return view
 
-    def _places(self, eqn: Any, view: View, starts: Sequence[Any], shape: Sequence[int], one: Any) -> Any:
-        """`one(offsets, mask)` for each cell of a tile in a view."""
+    def _places(
+        self, eqn: Any, view: View, starts: Sequence[Any], shape: Sequence[int]
+    ) -> Callable[..., Any]:
+        """The offsets and the mask of a cell of a tile in a view."""
         whole = squeezed(shape)
         long = [n for n in whole if not is_short(n)]
         extents, rank = padded_shape(long), len(long)
@@ -305,9 +337,9 @@ class LaneKernel:
             for test in tests:
                 test = jnp.broadcast_to(test, offsets.shape)
                 mask = test if mask is None else mask & test
-            return one(offsets, mask)
+            return offsets, mask
 
-        return grid(whole, at)
+        return at
 
     def _loop(self, eqn: Any, values: list[Any]) -> list[Any]:
         params, facts = eqn.params, self.facts

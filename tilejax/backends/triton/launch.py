@@ -23,6 +23,7 @@ from .instructions import ptx
 from .kernel import Kernel, introduce
 from .lane_kernel import LaneKernel
 from .lanes import Lanes, NotLanes, cell
+from .neighbours import Neighbours, Shared, neighbours
 from .order import indices_of
 from .recut import Matrices, matrices_of
 from .room import room_of
@@ -75,16 +76,23 @@ def launch(
         with ptx(cuda):
             evaluator.run(body, [*indices, *given(refs)], forms)
 
-    def many(lanes: tuple[int, int], *refs: Any) -> None:
+    def many(lanes: tuple[int, int], beside: Neighbours | None, *refs: Any) -> None:
         axis, width = lanes
-        indices = unravel(pl.program_id(0), lane_extents(extents, lanes))
+        grid = lane_extents(extents, lanes)
+        indices = unravel(pl.program_id(0), grid if beside is None else beside.grid(grid))
         lane = indices[axis] * np.int32(width) + lax.iota(np.int32, width)
         inside = lane < np.int32(extents[axis]) if extents[axis] % width else None
         indices[axis] = Lanes((), cell(lane))
-        evaluator = LaneKernel(width, inside)
-        forms = introduce(evaluator.facts, body, extents)
+        values, shared = given(refs), None if beside is None else Shared()
         with ptx(cuda):
-            evaluator.run(body, [*indices, *given(refs)], forms)
+            for number in range(1 if beside is None else beside.count):
+                evaluator = LaneKernel(width, inside, shared=shared)
+                here, forms = indices, introduce(evaluator.facts, body, extents)
+                if beside is not None:
+                    here, forms = beside.at(evaluator.facts, indices, forms, number)
+                evaluator.run(body, [*here, *values], forms)
+            if shared is not None:
+                shared.store()
 
     def matrix(nest: Matrices, *refs: Any) -> None:
         with ptx(cuda):
@@ -117,8 +125,10 @@ def launch(
     if (nest := matrices_of(eqn)) is not None:
         out = call(functools.partial(matrix, nest), nest.grid, nest.warps, num_stages or nest.stages)
     elif (lanes := lanes_of(eqn)) is not None:
+        beside, grid = neighbours(eqn, lanes), lane_extents(extents, lanes)
         with contextlib.suppress(NotLanes):
-            out = call(functools.partial(many, lanes), lane_extents(extents, lanes))
+            kernel = functools.partial(many, lanes, beside)
+            out = call(kernel, grid) if beside is None else call(kernel, beside.grid(grid), beside.warps)
     elif (rows := rows_of(eqn)) is not None:
         with contextlib.suppress(NotStreams):
             length, width = rows
