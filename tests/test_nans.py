@@ -62,12 +62,25 @@ def test_extrema_keep_nan(shape, axes, op):
         np.testing.assert_array_equal(call(x, axes, op, 2), want)
 
 
+@pytest.mark.parametrize("width", [300, 2000])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("kernel", ["row_max", "row_min", "row_absmax", "softmax"])
-def test_kernels_keep_nan(kernel, dtype):
-    x, rows = spoiled((40, 300), dtype)
+def test_kernels_keep_nan(kernel, dtype, width):
+    x, rows = spoiled((40, width), dtype)
     got = np.isnan(np.asarray(getattr(kernels, kernel)(x), np.float32)).reshape(40, -1)
     np.testing.assert_array_equal(got, np.broadcast_to(rows[:, None], got.shape))
+
+
+@pytest.mark.parametrize("width", [300, 2000])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_infinities_make_no_nan(dtype, width):
+    """Nor do elements whose sum of squares is beyond the greatest float."""
+    x = np.array(jnp.asarray(np.random.default_rng(0).standard_normal((40, width)), dtype))
+    x[::2, 7], x[::3, 8], x[::5], x[1::5] = np.inf, -np.inf, -np.inf, -jnp.finfo(dtype).max
+    wide = x.astype(np.float64)
+    for kernel, want in (("row_max", wide), ("row_min", -wide), ("row_absmax", abs(wide))):
+        got = np.asarray(getattr(kernels, kernel)(jnp.asarray(x)), np.float64)
+        np.testing.assert_array_equal(-got if kernel == "row_min" else got, want.max(1))
 
 
 def test_with_64_bits():
@@ -157,4 +170,3 @@ def test_softmax_takes_the_quick_maximum():
     found = operations(kernels.softmax, (128, 256))
     assert found["reduce"] == 2
     assert not set(found) & {"slice", "select", "compare"}
-    assert operations(kernels.row_max, (128, 256))["slice"] > 0

@@ -1,23 +1,25 @@
 """Maximum and minimum over dimensions: NaN spreads, and ties share the derivative.
 
-XLA on the CPU gives reductions of `SAFE` elements and more to a library whose maximum drops NaN. An
-elementwise `lax.max` keeps it, and so does a reduction by a function that the library does not know.
+XLA on the CPU gives reductions of `SAFE` elements and more to a library whose maximum drops NaN. Its sums
+keep it, so a sum of squares beside the maximum says where one was: that is NaN for no other reason.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 SAFE = 4096
 """So many elements are too many for `lax.reduce_max` to keep NaN."""
-SLICES = 16
+_LONG, _LARGE = 128, 2**16
+"""Of fewer elements a row, or in all, slices take longer than a second pass; in bfloat16, for which XLA makes
+no vector instructions of its own, they always do."""
 
 
 def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
@@ -26,35 +28,38 @@ def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
 
 
 def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
-    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one. `witness` is an array that is NaN in
-    the same places: a quick sum of it says whether a quick maximum may have lost something."""
+    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one. `witness` is an array that is there
+    anyway, and NaN in the same places."""
     if x.size < SAFE or not axes:
         return least_or_greatest(x, op, axes)
-    if witness is None and x.dtype.itemsize < 4:
-        witness = x
-    if witness is not None and witness.shape == x.shape:
-        wide = lax.convert_element_type(witness, np.float32) if witness.dtype.itemsize < 4 else witness
-        found, suspect = least_or_greatest(x, op, axes), lax.reduce_sum(wide, axes)
-        spoiled = lax.reduce_or(lax.ne(suspect, suspect), tuple(range(suspect.ndim)))
-
-        def restored() -> Any:
-            lost = lax.reduce_or(lax.ne(witness, witness), axes)
-            return lax.select(lost, lax.full(found.shape, np.nan, found.dtype), found)
-
-        return lax.cond(spoiled, restored, lambda: found)
-    combine, beats = (lax.max, lax.gt) if op == "max" else (lax.min, lax.lt)
+    suspect, dtype = x, x.dtype
+    there = witness is not None and witness.shape == x.shape
     longest = max(axes, key=lambda d: x.shape[d])
-    width = 16 * -(-x.shape[longest] // (16 * SLICES))
-    if width < x.shape[longest]:
-        # Slices of one length, the last of which may overlap, are combined in vector instructions.
-        starts = [min(i, x.shape[longest] - width) for i in range(0, x.shape[longest], width)]
-        parts = [lax.slice_in_dim(x, i, i + width, axis=longest) for i in starts]
-        x = in_pairs(combine, parts)
+    if dtype != jnp.bfloat16 and x.size >= _LARGE and x.shape[longest] >= _LONG:
+        # XLA computes in each slice what it is of, but for more than 15 keeps that in memory instead.
+        suspect = x = _fewer(x, op, longest, 16 if there and witness is x else 15)
+    elif there and witness is not x:
+        # Behind a barrier: its float32 and that of what `x` was made of would be one array in memory.
+        suspect = lax.optimization_barrier(witness)
+    suspect = lax.convert_element_type(suspect, jnp.promote_types(suspect.dtype, np.float32))
+    squares = lax.reduce_sum(suspect * suspect, axes)
+    found = lax.convert_element_type(least_or_greatest(x, op, axes), dtype)
+    return lax.select(lax.ne(squares, squares), lax.full(found.shape, np.nan, dtype), found)
 
-    def pick(a: Any, b: Any) -> Any:
-        return lax.select(lax.bitwise_or(beats(a, b), lax.ne(a, a)), a, b)
 
-    return lax.reduce(x, np.asarray(-math.inf if op == "max" else math.inf, x.dtype), pick, axes)
+def _fewer(x: Any, op: str, dim: int, count: int) -> Any:
+    """About `count` slices of `x` along `dim`, combined element by element: NaN where one of them is."""
+    beats = lax.gt if op == "max" else lax.lt
+    width = 16 * -(-x.shape[dim] // (16 * count))
+    # They have one length, so that the last may overlap the one before it.
+    starts = [min(i, x.shape[dim] - width) for i in range(0, x.shape[dim], width)]
+    parts = [lax.slice_in_dim(x, i, i + width, axis=dim) for i in starts]
+    if x.dtype == np.float16:
+        parts = [lax.convert_element_type(part, np.float32) for part in parts]
+    # A comparison and a selection are one vector instruction, `lax.max` is six.
+    most = in_pairs(lambda a, b: lax.select(beats(a, b), a, b), parts)
+    lost = in_pairs(lax.bitwise_or, [lax.ne(part, part) for part in parts])
+    return lax.select(lost, lax.full(most.shape, np.nan, most.dtype), most)
 
 
 def in_pairs(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:

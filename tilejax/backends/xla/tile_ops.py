@@ -49,7 +49,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
     val = unstack(plan, val)
     if val.computed and val.groups:
         plan.reduced.append(val.array.nbytes)
-    witness = val.witness
+    witness = val.witness if val.computed else val.array
     if val.array is None:
         val = split_entries(plan, val, entries)
     whole = [g for g in val.groups if set(g) <= gone]
