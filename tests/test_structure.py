@@ -294,9 +294,10 @@ def test_a_running_sum_is_products_with_a_triangle(shape):
 
 @pytest.mark.parametrize("shape", [(96, 96), (3, 5000), (1, 2**17)], ids=str)
 def test_a_running_maximum_steps_through_the_places_of_all_blocks(shape):
+    """One loop; what is before each block is XLA's own scan of one element a block."""
     found = operations(kernels.cummax, shape)
-    assert found["while"] == math.ceil(math.log(shape[1], 32))
-    assert not set(found) & {"gather", "scatter", "reduce_window"}
+    assert (found["while"], found["reduce_window"]) == (1, 1)
+    assert not set(found) & {"gather", "scatter", "sort"}
 
 
 def test_sort_is_one_sort():

@@ -69,29 +69,30 @@ def _sums(rows: Any, reverse: bool, exclusive: bool = False) -> Any:
     return lax.reshape(sums, (rows.shape[0], count * width))[:, :n]
 
 
-def _running(rows: Any, op: str, unit: Any, reverse: bool, exclusive: bool = False) -> Any:
-    """The running `op` of each row, with each element or before it."""
-    combine, _ = _OPS[op]
+def _running(rows: Any, op: str, unit: Any, reverse: bool) -> Any:
+    """The running `op` of each row."""
+    combine, scan = _OPS[op]
     n = rows.shape[1]
     width = min(n, WIDTH)
     blocks, count = _blocks(rows, width, unit)
     places = blocks.T
-    start = lax.full((blocks.shape[0],), unit, rows.dtype)
+    before = lax.full((rows.shape[0], 1), unit, rows.dtype)
     if count > 1:
         # Not a reduction, of which XLA on the CPU may make one that drops NaN.
         each = [lax.index_in_dim(places, i, keepdims=False) for i in range(width)]
-        totals = functools.reduce(combine, each)
-        totals = lax.reshape(totals, (rows.shape[0], count))
-        start = lax.reshape(_running(totals, op, unit, reverse, exclusive=True), start.shape)
+        totals = lax.reshape(functools.reduce(combine, each), (rows.shape[0], count))
+        # There are few, so that XLA's own scan is as quick, and a smaller program than a loop.
+        sums = scan(totals[:, 1:] if reverse else totals[:, :-1], axis=1, reverse=reverse)
+        before = lax.concatenate([sums, before] if reverse else [before, sums], 1)
 
     def step(i: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         before, places = state
         place = np.int32(width - 1) - i if reverse else i
         after = combine(before, lax.dynamic_index_in_dim(places, place, keepdims=False))
-        here = before if exclusive else after
-        return after, lax.dynamic_update_index_in_dim(places, here, place, 0)
+        return after, lax.dynamic_update_index_in_dim(places, after, place, 0)
 
-    _, places = lax.fori_loop(np.int32(0), np.int32(width), step, (start, places))
+    start = (lax.reshape(before, (blocks.shape[0],)), places)
+    _, places = lax.fori_loop(np.int32(0), np.int32(width), step, start)
     return lax.reshape(places.T, (rows.shape[0], count * width))[:, :n]
 
 
