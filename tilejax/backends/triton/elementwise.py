@@ -23,7 +23,7 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
         return [_SHAPES[name](values, call.shapes, target, params)]
     if name not in _DIRECT and name not in _EXPANDED:
         raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
-    # The scalars of a reducer or a scan's operator are whole tiles here.
+    # The scalars of a reducer are whole tiles here.
     extents = jnp.broadcast_shapes(padded_shape(target), *(v.shape for v in values))
     values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
     if name in _EXPANDED:

@@ -13,14 +13,14 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
-from ..._errors import UnsupportedError
 from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...transforms.affine import Affine
+from ...transforms.together import together
 from . import access, elementwise, gathers, products, sorting, tile_ops
 from .cuts import Facts
 from .scratch import Scratch
-from .tiles import View, full, padded_shape, read
+from .tiles import View, full, padded, padded_shape, read
 from .units import Call, call, squeezed
 
 
@@ -120,25 +120,24 @@ class Kernel:
         return tile_ops.fold(tile, shapes[0], start, axes, order, combine_one)
 
     def _scan(self, values: list[Any], shapes: list[Any], params: dict[str, Any]) -> list[Any]:
-        count, fn = params["num_consts"], params["fn"]
-        count_along = shapes[-1][params["axis"]]
+        count, axis, fn = params["num_consts"], params["axis"], params["fn"]
         consts, tiles = values[:count], values[count:]
-        # The scan's own dimensions go before those of an element, where elementwise work broadcasts.
-        if any(e.primitive.name.startswith("tile_") for e in fn.jaxpr.eqns):
-            raise UnsupportedError(
-                "tile_associative_scan with a tile operation in its operator: backend triton has no rule",
-                loc=params["loc"],
-            )
+        length = shapes[-1][axis]
+        if length < 2:
+            return tiles
+        pairs = padded(length) // 2
+        combine = together(fn, (*[False] * count, *[True] * 2 * len(tiles)), pairs)
+        elements = [padded_shape(squeezed((pairs, *v.aval.shape))) for v in fn.jaxpr.outvars]
 
         def combine_all(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-            first = [
-                x if x.ndim == 2 else lax.transpose(x, [x.ndim - 2, x.ndim - 1, *range(x.ndim - 2)])
-                for x in (*a, *b)
-            ]
-            out = self.run(fn, [*consts, *first])
-            return [x if x.ndim == 2 else lax.transpose(x, [*range(2, x.ndim), 0, 1]) for x in out]
+            """The pairs of one level: their two dimensions, the last ones, are one, the first."""
+            first = [lax.transpose(x, [x.ndim - 2, x.ndim - 1, *range(x.ndim - 2)]) for x in (*a, *b)]
+            given = [lax.reshape(x, shape) for x, shape in zip(first, elements * 2, strict=True)]
+            out = zip(self.run(combine, [*consts, *given]), first, strict=False)
+            back = [lax.reshape(x, like.shape) for x, like in out]
+            return [lax.transpose(x, [*range(2, x.ndim), 0, 1]) for x in back]
 
-        return tile_ops.scan_with(tiles, params["axis"], count_along, params["reverse"], combine_all)
+        return tile_ops.scan_with(tiles, axis, length, params["reverse"], combine_all)
 
 
 def _parallel(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:

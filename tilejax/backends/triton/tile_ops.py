@@ -197,7 +197,7 @@ def scan_with(
     """
     arrays = [last(t, axis) for t in tiles]
     n, distance = arrays[0].shape[-1], 1
-    place_along = lax.broadcasted_iota(np.int32, arrays[0].shape, arrays[0].ndim - 1)
+    place_along = lax.iota(np.int32, n)
     while distance < n:
         pairs = [halves(a, distance) for a in arrays]
         early, late = [p[reverse] for p in pairs], [p[not reverse] for p in pairs]

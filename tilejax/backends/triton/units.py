@@ -55,12 +55,11 @@ def call(eqn: Any) -> Call:
         shapes[0] = _at(full[0], kept)
         params["axes"] = tuple(map(kept.index, params["axes"]))
     elif name in ("tile_argreduce", "tile_scan", "tile_associative_scan", "tile_sort", "tile_top_k"):
-        first = params.get("num_consts", 0)
-        kept = _kept(full[first], (params["axis"],))
-        shapes[first:] = [_at(s, kept) for s in full[first:]]
+        first, axis = params.get("num_consts", 0), params["axis"]
+        shapes[first:] = [_at(s, _kept(s, (axis,))) for s in full[first:]]
         if name != "tile_argreduce":
-            targets = [_at(s, kept) for s in results]
-        params["axis"] = kept.index(params["axis"])
+            targets = [_at(s, _kept(s, (axis,))) for s in results]
+        params["axis"] = _kept(full[first], (axis,)).index(axis)
     elif name == "tile_mma":
         for key, shape in zip(("a_labels", "b_labels", "acc_labels"), full, strict=True):
             params[key] = tuple(x for x, n in zip(params[key], shape, strict=True) if n != 1)
