@@ -121,7 +121,7 @@ def test_a_batch_of_products_is_one_for_tensor_cores_if_it_is_large():
         return only(explain(kernel, *(array(size, size, size),) * 2).mmas).instruction
 
     assert instruction(16).startswith("tensor cores: bfloat16")
-    assert instruction(8).startswith("CUDA cores: multiply and add")
+    assert instruction(8).startswith("CUDA cores: sums of products")
 
 
 def test_attention_copies_keys_and_values_ahead():

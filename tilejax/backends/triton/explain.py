@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...transforms.pipeline import Cut, find_cuts
 from ...transforms.simplify import simplify
 from ...transforms.splits import chosen
 from ..decisions import Decisions, Nests, decided
+from .contract import way
 from .prefetch import pays
 from .recut import Matrices, matrices_of
 from .schedule import contracts, lanes_of, stages_of
@@ -89,21 +91,28 @@ def _fed(body: Any) -> Iterator[Any]:
     loads: dict[Any, list[Any]] = {}
     for eqn in body.eqns:
         of = [e for v in eqn.invars if not isinstance(v, Literal) for e in loads.get(v, ())]
-        if eqn.primitive.name == "tile_mma" and not _in_order(eqn):
+        if eqn.primitive.name == "tile_mma" and _way(eqn) == "dots":
             yield from (e for v in eqn.invars[:2] if not isinstance(v, Literal) for e in loads.get(v, ()))
         loads.update(dict.fromkeys(eqn.outvars, [eqn] if eqn.primitive.name == "tile_load" else of))
 
 
-def _in_order(eqn: Any) -> bool:
-    """Whether a contraction is no plain product of matrices that may be reassociated."""
-    p = call(eqn).params
-    a, b, acc = (set(p[key]) for key in ("a_labels", "b_labels", "acc_labels"))
-    return not p["allow_reassociation"] or bool(a & b & acc) or bool(acc - a - b)
+def _way(eqn: Any) -> str:
+    """How a contraction is had, as `contract.way` says it."""
+    this = call(eqn)
+    names = tuple(this.params[key] for key in ("a_labels", "b_labels", "acc_labels"))
+    return way(names, this.shapes) if this.params["allow_reassociation"] else "order"
 
 
 def _mma(eqn: Any) -> str:
-    in_order = "CUDA cores: multiply and add, one contracted index after another"
-    return in_order if _in_order(eqn) else _unit(eqn)
+    how = _way(eqn)
+    if how == "order":
+        return "CUDA cores: multiply and add, one contracted index after another"
+    if how == "sums":
+        return "CUDA cores: sums of products of the columns and rows of small matrices"
+    p = eqn.params
+    labels = zip(p["acc_labels"], eqn.outvars[0].aval.shape, strict=True)
+    count = math.prod(n for x, n in labels if x in p["a_labels"] and x in p["b_labels"])
+    return _unit(eqn) + (f", for each of {count} pairs of matrices" if count > 1 else "")
 
 
 def _unit(eqn: Any) -> str:

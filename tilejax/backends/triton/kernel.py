@@ -17,7 +17,7 @@ from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from ...transforms.together import together
-from . import access, elementwise, gathers, products, sorting, tile_ops
+from . import access, contract, elementwise, gathers, sorting, tile_ops
 from .cuts import Facts
 from .scratch import Scratch
 from .tiles import View, full, padded, padded_shape, read
@@ -100,7 +100,7 @@ class Kernel:
         if name in _TILES:
             out = _TILES[name](values[0], shapes[0], **params)
         elif name == "tile_mma":
-            out = products.mma(values[0], values[1], values[2], shapes, **params)
+            out = contract.mma(values[0], values[1], values[2], shapes, **params)
         elif name == "tile_gather":
             out = elementwise.gather(values, shapes, **params)
         elif name == "tile_fold":

@@ -1,99 +1,21 @@
-"""Contractions: a product of matrices where they are one, else a sum of products."""
+"""Products of two matrices, by dots whose extents are at least 16."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tiles import full, masked, padded, scalar, select_sum
+from .tiles import full, scalar
 
 
-def mma(
-    a: Any,
-    b: Any,
-    acc: Any,
-    shapes: Sequence[tuple[int, ...]],
-    *,
-    a_labels,
-    b_labels,
-    acc_labels,
-    allow_reassociation,
-    precision,
-    loc,
-) -> Any:
-    """`tile_mma`: one dot where it is a matrix product of at least 16 in every extent, padded up to that,
-    else a sum of products."""
-    extents = {
-        x: n
-        for labels, shape in zip((a_labels, b_labels, acc_labels), shapes, strict=True)
-        for x, n in zip(labels, shape, strict=True)
-    }
-    if 0 in extents.values():
-        return acc
-    summed = [x for x in a_labels if x in b_labels and x not in acc_labels]
-    batch = [x for x in a_labels if x in b_labels and x in acc_labels]
-    rows = [x for x in a_labels if x not in b_labels]
-    cols = [x for x in b_labels if x not in a_labels]
-    extra = [x for x in acc_labels if x not in a_labels and x not in b_labels]
-    wide = wide_type(a.dtype)
-    if not allow_reassociation or batch or extra:
-        return _in_order(a, b, acc, extents, a_labels, b_labels, acc_labels, summed, wide)
-    for x in summed:
-        a = masked(a, shapes[0], 0, [a_labels.index(x)])
-        b = masked(b, shapes[1], 0, [b_labels.index(x)])
-    left = _matrix(a, a_labels, rows, summed)
-    right = _matrix(b, b_labels, summed, cols)
-    m, n = left.shape[0], right.shape[1]
+def matrices(a: Any, b: Any, precision: Any) -> Any:
+    """The product of two matrices of any extents."""
     depth = 32 if a.dtype.itemsize == 1 else 16
-    out = _top(product(_at_least(left, 16, depth), _at_least(right, depth, 16), precision), m, n)
-    order = [*rows, *cols]
-    full_shape = [padded(extents[x]) for x in order]
-    out = lax.reshape(out, tuple(full_shape))
-    wanted = [x for x in acc_labels if x in order]
-    if wanted != order:
-        out = lax.transpose(out, [order.index(x) for x in wanted])
-    out = lax.reshape(out, tuple(padded(extents[x]) if x in order else 1 for x in acc_labels))
-    return (acc.astype(wide) + out).astype(acc.dtype)
-
-
-def _in_order(a: Any, b: Any, acc: Any, extents, a_labels, b_labels, acc_labels, summed, wide) -> Any:
-    """Products added one contracted index after another, in ascending order; for any labels."""
-    count = math.prod(extents[x] for x in summed)
-
-    def member(tile: Any, labels: Sequence[int], at: dict[int, Any]) -> Any:
-        """The tile at one contracted index, with the dimensions of the accumulator."""
-        tile = tile.astype(wide)
-        for x in summed:
-            here = lax.broadcasted_iota(np.int32, tile.shape, labels.index(x)) == at[x]
-            tile = select_sum(here, tile, labels.index(x))
-            labels = [y for y in labels if y != x]
-        order = sorted(range(len(labels)), key=lambda i: acc_labels.index(labels[i]))
-        tile = lax.transpose(tile, order) if order != list(range(len(labels))) else tile
-        ones = [padded(extents[x]) if x in labels else 1 for x in acc_labels]
-        return lax.reshape(tile, tuple(ones))
-
-    def step(i: Any, total: Any) -> Any:
-        at, stride = {}, count
-        for x in summed:
-            stride //= extents[x]
-            at[x] = lax.rem(lax.div(i, np.int32(stride)), np.int32(extents[x]))
-        return total + member(a, list(a_labels), at) * member(b, list(b_labels), at)
-
-    return lax.fori_loop(np.int32(0), np.int32(count), step, acc.astype(wide)).astype(acc.dtype)
-
-
-def _matrix(tile: Any, labels, first: Sequence[int], second: Sequence[int]) -> Any:
-    order = [labels.index(x) for x in (*first, *second)]
-    order = [i for i in range(tile.ndim) if i not in order] + order  # batch axes, all of extent 1, go first
-    moved = lax.transpose(tile, order) if order != list(range(tile.ndim)) else tile
-    m = math.prod(tile.shape[labels.index(x)] for x in first)
-    k = math.prod(tile.shape[labels.index(x)] for x in second)
-    return lax.reshape(moved, (m, k))
+    out = product(_at_least(a, 16, depth), _at_least(b, depth, 16), precision)
+    return _top(out, a.shape[0], b.shape[1])
 
 
 def _at_least(matrix: Any, rows: int, cols: int) -> Any:
