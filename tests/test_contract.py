@@ -1,5 +1,6 @@
 """mma: which axes are contracted, batch or free; operand and accumulator dtypes; order and precision."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -174,3 +175,29 @@ def test_mma_propagates_nan_and_inf_of_its_operands_only():
         return tj.mma(x, y, tj.zeros(tj.shape(axes.m, axes.n)))
 
     tiles("mk,kn", fn, a, b, want=np.array([[np.nan, np.inf], [np.nan, 16]], np.float32))
+
+
+def test_bytes_are_widened_on_gpus():
+    """There XLA's products of int8 matrices may be twice what they should."""
+
+    def kernel(a, b):
+        out = tj.output((8, 8), np.int32)
+        m, n, k = tj.axis("m", 8), tj.axis("n", 8), tj.axis("k", 16)
+        at = tj.coord(0, 0)
+
+        @tj.parallel(1)
+        def _(_):
+            zeros = tj.zeros(tj.shape(m, n), np.int32)
+            out(at, tj.shape(m, n)).store(tj.mma(a[at, tj.shape(m, k)], b[at, tj.shape(k, n)], zeros))
+
+        return out
+
+    bytes_ = jax.ShapeDtypeStruct((8, 16), np.int8), jax.ShapeDtypeStruct((16, 8), np.int8)
+    traced = tj.jit(kernel, backend="xla").trace(*bytes_)
+
+    def product(platform):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        return next(line for line in text.splitlines() if "stablehlo.dot_general" in line)
+
+    assert "(tensor<8x16xi8>, tensor<16x8xi8>) -> tensor<8x8xi32>" in product("cpu")
+    assert "(tensor<8x16xi32>, tensor<16x8xi32>) -> tensor<8x8xi32>" in product("cuda")

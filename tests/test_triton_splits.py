@@ -325,7 +325,7 @@ def test_sums_by_address():
 def by_address(kernel, *args, **options):
     """The kernel's results, of which some programs became a scatter."""
     plain = simplify(traced(kernel, *args, **options).program)
-    rewritten = whole.scattered(plain, True)
+    rewritten = whole.scattered(plain, ("cpu",))
     assert [e.primitive.name for e in rewritten.jaxpr.eqns].count("tile_parallel") == 0
     assert any(e.primitive.name == "scatter-add" for e in rewritten.jaxpr.eqns)
     return interpreted(kernel, *args, **options)
@@ -350,7 +350,7 @@ def test_what_is_not_added_by_address():
 
     ids, x = np.arange(90, dtype=I32) % 10, np.arange(90, dtype=F32)
     plain = simplify(traced(greatest, ids, x).program)
-    assert whole.scattered(plain, True) is plain
+    assert whole.scattered(plain, ("cpu",)) is plain
     np.testing.assert_array_equal(interpreted(greatest, ids, x), np.arange(80, 89))
 
 

@@ -24,10 +24,11 @@ from .xla.evaluate import compile_program
 
 
 @functools.lru_cache(maxsize=1024)
-def compiled(program: Any, options: Options, differentiable: bool = False, cpu: bool = True) -> Any:
-    """The program as `lax` on whole arrays, once for each program and options; `cpu` says whether the CPU may
-    run it."""
-    return compile_program(program, options["temporary_bytes"], differentiable, cpu=cpu)
+def compiled(
+    program: Any, options: Options, differentiable: bool = False, platforms: tuple[str, ...] = ("cpu",)
+) -> Any:
+    """The program as `lax` on whole arrays, once for each program, options and platforms."""
+    return compile_program(program, options["temporary_bytes"], differentiable, platforms=platforms)
 
 
 def _evaluate(
@@ -41,7 +42,8 @@ def _evaluate(
     profile = _whitelist(options, what, platforms)
     if profile is not None:
         gate.check_program(program, profile, name)
-    closed = compiled(program, options, cpu="cpu" in platforms and profile is None)
+    # A module for Metal as well is one that Metal takes.
+    closed = compiled(program, options, platforms=platforms if profile is None else ("METAL",))
     return run_arrays(platforms, closed, operands, what, options)
 
 

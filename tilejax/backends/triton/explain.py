@@ -39,7 +39,7 @@ def decisions(program: Any, num_stages: int | None) -> Decisions:
     accesses = {id(a.eqn): a for a in walk.accesses}
 
     def pipeline(eqn: Any, nests: Nests) -> tuple[bool, str]:
-        if by_address(nests[0], cpu=False):
+        if by_address(nests[0], ("cuda",)):
             return False, "no loop: XLA adds each item in the one place that its id names"
         overlapped, reason = _pipeline(eqn, nests[0], cuts[id(eqn)][1], num_stages)
         found = chosen(nests[0], pieces)

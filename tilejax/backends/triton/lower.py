@@ -26,8 +26,9 @@ def run(
 ) -> list[Any]:
     """The results of a program. `interpret` runs the kernels in Pallas's interpreter, on any platform."""
     cuda = platforms == ("cuda",) and not interpret
+    around = ("cpu",) if interpret else platforms  # of what XLA runs between the launches
     plain = simplify(program)  # Triton places values itself, memories among them
-    jaxpr = overlapped(split(scattered(plain, interpret))).jaxpr
+    jaxpr = overlapped(split(scattered(plain, around))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:
@@ -38,7 +39,7 @@ def run(
         if eqn.primitive.name == "tile_parallel":
             out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
-            _, evaluate = whole(eqn, interpret)
+            _, evaluate = whole(eqn, around)
             out = evaluate(values)
         else:
             out = bind(eqn, values)

@@ -29,13 +29,12 @@ ROOM = 4
 """How much larger than what goes in and comes out an array on the way may be."""
 
 
-def whole(eqn: Any, cpu: bool) -> tuple[Any, Callable[[list[Any]], list[Any]]]:
-    """An equation as `lax` on whole arrays: the jaxpr, and its results from the operands. `cpu` says whether
-    it is compiled for the CPU."""
+def whole(eqn: Any, platforms: tuple[str, ...]) -> tuple[Any, Callable[[list[Any]], list[Any]]]:
+    """An equation as `lax` on whole arrays of the platforms: the jaxpr, and its results from the operands."""
     variables = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal)))
     program = _compat.trace_closed(list, [])
     program = _compat.rebuild(program.jaxpr, variables, eqn.outvars, [eqn])
-    closed = compile_program(program, DEFAULTS["temporary_bytes"], cpu=cpu)
+    closed = compile_program(program, DEFAULTS["temporary_bytes"], platforms=platforms)
 
     def run(operands: list[Any]) -> list[Any]:
         known = {v: x for v, x in zip(eqn.invars, operands, strict=True) if not isinstance(v, Literal)}
@@ -44,20 +43,20 @@ def whole(eqn: Any, cpu: bool) -> tuple[Any, Callable[[list[Any]], list[Any]]]:
     return closed, run
 
 
-def scattered(program: Any, cpu: bool) -> Any:
+def scattered(program: Any, platforms: tuple[str, ...]) -> Any:
     """The program with `lax` in place of the nests that had better add by address."""
-    found = {id(eqn): by_address(eqn, cpu) for eqn in program.jaxpr.eqns}
+    found = {id(eqn): by_address(eqn, platforms) for eqn in program.jaxpr.eqns}
     return replaced(program, {key: rule for key, rule in found.items() if rule is not None})
 
 
-def by_address(eqn: Any, cpu: bool) -> Callable[[list[Any]], list[Any]] | None:
+def by_address(eqn: Any, platforms: tuple[str, ...]) -> Callable[[list[Any]], list[Any]] | None:
     """The results of a parallel nest from its operands, if it had better be a scatter; else None."""
     if eqn.primitive.name != "tile_parallel" or not _compares(eqn):
         return None
     looked = math.prod(eqn.params["extents"]) * _largest(eqn.params["body"].jaxpr)
     if looked < WORTH:
         return None
-    closed, run = whole(eqn, cpu)
+    closed, run = whole(eqn, platforms)
     eqns = list(_all(closed.jaxpr))
     added = sum(e.invars[2].aval.size for e in eqns if e.primitive.name == "scatter-add")
     room = ROOM * max(v.aval.size for v in (*eqn.invars, *eqn.outvars))

@@ -91,7 +91,7 @@ def contract(
     n, m, k = len(batch), len(free_a), len(shared)
     wide = _accumulator(acc_dtype)
     plan.fit(batch + free_a + free_b, shape, np.dtype(wide).itemsize)
-    x, y = _operands(x, y)
+    x, y = _operands(x, y, plan.doubles_bytes)
     if precision is None and x.dtype == np.float32:
         precision = lax.Precision.HIGHEST
     dims = ((tuple(range(n + m, n + m + k)), tuple(range(n, n + k))), (tuple(range(n)), tuple(range(n))))
@@ -116,13 +116,14 @@ def _accumulator(dtype: Any) -> Any:
     return np.float32 if short else dtype
 
 
-def _operands(x: Any, y: Any) -> tuple[Any, Any]:
+def _operands(x: Any, y: Any, widen: bool) -> tuple[Any, Any]:
     """Operands that `dot_general` takes on every platform: mixed bytes widen to int32, eight-bit floats to
-    f32, both exactly. Bytes of one kind stay bytes, for which there are instructions."""
+    f32, both exactly. Bytes of one kind stay bytes, for which there are instructions, unless they are to be
+    widened too."""
     out = []
     for v in (x, y):
         narrow = jnp.issubdtype(v.dtype, np.integer) and v.dtype.itemsize < 4
-        if narrow and (x.dtype != y.dtype or v.dtype.itemsize == 2):
+        if narrow and (widen or x.dtype != y.dtype or v.dtype.itemsize == 2):
             v = lax.convert_element_type(v, np.int32)
         elif jnp.issubdtype(v.dtype, np.floating) and v.dtype.itemsize == 1:
             v = lax.convert_element_type(v, np.float32)

@@ -33,14 +33,22 @@ _MAX_RESTARTS = 200
 
 
 def compile_program(
-    program: Any, budget: int, differentiable: bool = False, notes: Any = None, cpu: bool = True
+    program: Any,
+    budget: int,
+    differentiable: bool = False,
+    notes: Any = None,
+    platforms: tuple[str, ...] = ("cpu",),
 ) -> Any:
-    """The program as a closed jaxpr of `lax` primitives on whole arrays; one that reverse mode takes, if it
-    is to be differentiable. The dict `notes` is given what became of equations (`Plan.notes`). `cpu` says
-    whether the CPU is among the platforms."""
+    """The program as a closed jaxpr of `lax` primitives on whole arrays, right on each of the platforms; one
+    that reverse mode takes, on any platform, if it is to be differentiable. The dict `notes` is given what
+    became of equations (`Plan.notes`)."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
     plan = Plan(
-        budget=budget, differentiable=differentiable, notes={} if notes is None else notes, drops_nan=cpu
+        budget=budget,
+        differentiable=differentiable,
+        notes={} if notes is None else notes,
+        drops_nan="cpu" in platforms,
+        doubles_bytes=differentiable or not {"cuda", "rocm"}.isdisjoint(platforms),
     )
     program = simplify(program)
     plan.bare = _only_leaves(program.jaxpr)

@@ -118,6 +118,9 @@ class Plan:
     """The bytes of each computed array that the current nest reduces."""
     drops_nan: bool = True
     """Whether a large maximum does, on the platforms that are compiled for."""
+    doubles_bytes: bool = False
+    """Whether a product of int8 matrices does: on GPUs XLA gives those that it has no code of its own for to
+    a library, which adds them up twice (seen with jax 0.11.2 on an H200, in `jnp.matmul` as well)."""
     exact: set[int] = field(default_factory=set)
     """The ids of the equations whose maximum somebody needs with its NaN."""
     bare: bool = False
