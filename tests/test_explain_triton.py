@@ -62,6 +62,7 @@ def test_memories_are_values():
     ("dtype", "options", "instruction"),
     [
         (jnp.float16, {}, "tensor cores: float16"),
+        (jnp.float8_e4m3fn, {}, "tensor cores: float16, to which float8_e4m3fn widens"),
         (jnp.int8, {}, "tensor cores: int8"),
         (jnp.uint8, {}, "tensor cores: int8, 4 products for the eighth bits of uint8"),
         (jnp.float32, {}, "tensor cores: bfloat16, six products of float32 in three parts"),

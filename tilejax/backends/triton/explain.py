@@ -122,6 +122,8 @@ def _unit(eqn: Any) -> str:
     if jnp.issubdtype(a, np.integer):
         parts = 2 ** sum(d == np.uint8 for d in (a, b))
         return f"tensor cores: int8{f', {parts} products for the eighth bits of uint8' if parts > 1 else ''}"
+    if a.itemsize == 1:  # what multiplies them as they are sums them up in fewer bits
+        return f"tensor cores: float16, to which {a.name} widens"
     if a != np.float32:
         return f"tensor cores: {a.name}"
     if precision is None:
