@@ -12,11 +12,12 @@ installed. The rows are Markdown.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -30,10 +31,21 @@ REPEATS, WARM_UP, SPAN = 7, 0.1, 0.02
 """Runs of which the median counts, seconds before the first, seconds that each is to take."""
 
 
-def argument_sets(shapes: Shapes, least: int = 3) -> list[list[Any]]:
-    """Random arguments, several times over, so that together they are more than the cache holds."""
-    size = sum(jnp.dtype(dtype).itemsize * functools.reduce(int.__mul__, shape) for shape, dtype in shapes)
-    count = max(least, min(8, SETS_BYTES // size))
+def set_count(shapes: Shapes) -> int:
+    """How many sets of arguments are together more than the cache holds."""
+    size = sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in shapes)
+    return max(3, min(8, SETS_BYTES // size))
+
+
+def set_count(shapes: Shapes) -> int:
+    """How many sets of arguments are together more than the cache holds."""
+    size = sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in shapes)
+    return max(3, min(8, SETS_BYTES // size))
+
+
+def argument_sets(shapes: Shapes) -> list[list[Any]]:
+    """Random arguments, several times over."""
+    count = set_count(shapes)
     keys = iter(jax.random.split(jax.random.key(0), count * len(shapes)))
     return jax.block_until_ready([[_argument(next(keys), *spec) for spec in shapes] for _ in range(count)])
 
@@ -54,8 +66,8 @@ def error(got: Any, want: Any) -> float:
     return worst
 
 
-def seconds(fn: Callable[..., Any], sets: list[list[Any]]) -> float:
-    """The median time of a call, in a program of one after another."""
+def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]], list[Any]]:
+    """Calls of `fn`, one for each set of arguments, one after another, as one compiled program."""
 
     def all_of(sets: list[list[Any]]) -> list[Any]:
         outs, before = [], jnp.zeros(())
@@ -65,8 +77,28 @@ def seconds(fn: Callable[..., Any], sets: list[list[Any]]) -> float:
             outs.append(before)
         return outs
 
-    program = jax.jit(all_of).lower(sets).compile()
-    return _median(lambda: program(sets), jax.block_until_ready) / len(sets)
+    args = [jax.ShapeDtypeStruct(*spec) for spec in shapes]
+    return jax.jit(all_of).lower([args] * set_count(shapes)).compile()
+
+
+def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]], list[Any]]:
+    """Calls of `fn`, one for each set of arguments, one after another, as one compiled program."""
+
+    def all_of(sets: list[list[Any]]) -> list[Any]:
+        outs, before = [], jnp.zeros(())
+        for args in sets:
+            args, _ = lax.optimization_barrier((args, before))
+            before = fn(*args)
+            outs.append(before)
+        return outs
+
+    args = [jax.ShapeDtypeStruct(*spec) for spec in shapes]
+    return jax.jit(all_of).lower([args] * set_count(shapes)).compile()
+
+
+def seconds(run: Callable[[list[list[Any]]], list[Any]], sets: list[list[Any]]) -> float:
+    """The median time of one call in a `program`."""
+    return _median(lambda: run(sets), jax.block_until_ready) / len(sets)
 
 
 def _median(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
@@ -82,15 +114,16 @@ def _median(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
     begin, took = time.perf_counter(), run(1)
     while time.perf_counter() - begin < WARM_UP:
         took = run(3)
-    count = max(3, round(SPAN / took))
+    count = max(1, round(SPAN / took))
     return statistics.median(run(count) for _ in range(REPEATS))
 
 
 def ceilings() -> tuple[float, float]:
     """Bytes a second of a copy of 1 GiB, and operations of a bfloat16 product of 8192."""
-    copied = seconds(lambda x: x + 1, argument_sets((((2**28,), "float32"),)))
-    square = ((8192, 8192), "bfloat16")
-    multiplied = seconds(jnp.matmul, argument_sets((square, square)))
+    line: Shapes = (((2**28,), "float32"),)
+    square: Shapes = (((8192, 8192), "bfloat16"),) * 2
+    copied = seconds(program(lambda x: x + 1, line), argument_sets(line))
+    multiplied = seconds(program(jnp.matmul, square), argument_sets(square))
     return 2 * 2**30 / copied, 2.0 * 8192**3 / multiplied
 
 
@@ -118,23 +151,23 @@ def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
     return _median(graph.replay, lambda _: torch.cuda.synchronize()) / len(outs)
 
 
-def row(case: Case, peak: tuple[float, float] | None) -> str:
+def row(case: Case, programs: Sequence[Callable[..., Any]], peak: tuple[float, float] | None) -> str:
     """A row of the table; without ceilings only the comparison."""
-    sets = argument_sets(case.shapes, 1 if peak is None else 3)
-    fn = case.call("triton")
-    got, want = fn(*sets[0]), case.rival(*sets[0])
+    sets = argument_sets(case.shapes)
+    ours, rival, *others = programs
+    got, want = ours(sets)[0], rival(sets)[0]
     off = error(got, want)
     state = f"{off:.0e}" if off <= case.tolerance else f"WRONG {off:.1e}"
     if peak is None:
         return f"| {case.name} | {state} |"
     size = sum(x.nbytes for x in [*sets[0], *jax.tree.leaves(got)])
-    mine, theirs, torch = seconds(fn, sets), seconds(case.rival, sets), torch_seconds(case, sets)
-    whole = seconds(case.call("xla"), sets)
+    mine, theirs, whole = (seconds(p, sets) for p in (ours, rival, *others))
+    torch = torch_seconds(case, sets)
     work, unit, most = (case.flops, "TFLOP/s", peak[1]) if case.flops else (size, "GB/s", peak[0])
     rate = work / mine / (1e12 if case.flops else 1e9)
     beside = "" if torch is None else f"{torch / mine:.2f}"
     return (
-        f"| {case.name} | {mine * 1e3:.3f} | {rate:.0f} {unit} | {work / mine / most:.2f} "
+        f"| {case.name} | {mine * 1e3:.4f} | {rate:.0f} {unit} | {work / mine / most:.2f} "
         f"| {theirs / mine:.2f} | {whole / mine:.2f} | {beside} | {state} |"
     )
 
@@ -144,17 +177,21 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true", help="compare, do not time")
     options = parser.parse_args()
+    chosen = [c for c in cases() if not options.names or any(name in c.name for name in options.names)]
+    with ThreadPoolExecutor() as pool:  # all is compiled before anything is timed
+        compiling = [
+            [pool.submit(program, fn, case.shapes) for fn in case.forms(timed=not options.check)]
+            for case in chosen
+        ]
     peak = None if options.check else ceilings()
     print(jax.devices()[0].device_kind, "jax", jax.__version__)
     if peak is not None:
         print(f"a copy: {peak[0] / 1e9:.0f} GB/s; a bfloat16 product: {peak[1] / 1e12:.0f} TFLOP/s")
         print("| kernel | ms | rate | of the ceiling | jnp / ours | our XLA / ours | torch / ours | error |")
         print("|---|---|---|---|---|---|---|---|")
-    for case in cases():
-        if options.names and not any(name in case.name for name in options.names):
-            continue
+    for case, programs in zip(chosen, compiling, strict=True):
         try:
-            print(row(case, peak), flush=True)
+            print(row(case, [p.result() for p in programs], peak), flush=True)
         except Exception as failure:
             print(f"| {case.name} | FAILED {type(failure).__name__}: {str(failure)[:200]!r} |", flush=True)
 

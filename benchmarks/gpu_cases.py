@@ -34,7 +34,11 @@ class Case:
     torch: str | None = None
     """What `torch` calls it: an expression of its arguments `a`, `b` and of `F`."""
 
-    def call(self, backend: str) -> Callable[..., Any]:
+    def forms(self, timed: bool) -> list[Callable[..., Any]]:
+        """The kernel through Triton and its rival; where they are timed, the kernel through XLA as well."""
+        return [self._call("triton"), self.rival, *([self._call("xla")] if timed else [])]
+
+    def _call(self, backend: str) -> Callable[..., Any]:
         kernel = tj.jit(self.kernel, backend=backend)
         return lambda *args: kernel(*args, *self.static, **self.options)
 
