@@ -19,6 +19,7 @@ from ...transforms.simplify import simplify
 from ...transforms.splits import chosen
 from ..decisions import Decisions, Nests, decided
 from .contract import way
+from .pieces import depth_of, summed
 from .prefetch import pays
 from .recut import Matrices, matrices_of
 from .schedule import contracts, lanes_of, stages_of
@@ -53,7 +54,7 @@ def decisions(program: Any, num_stages: int | None) -> Decisions:
     def mma(eqn: Any, nests: Nests) -> str:
         nest = matrices_of(nests[0]) if nests else None
         if nest is None:
-            return _mma(eqn)
+            return _mma(eqn) + (_pieces(nests[0], eqn) if len(nests) == 1 else "")
         ahead = (num_stages or nest.stages) - 1
         return f"{_unit(eqn)}; {nest.blocks.depth} summed a step, loaded up to {ahead} steps ahead"
 
@@ -113,6 +114,12 @@ def _mma(eqn: Any) -> str:
     labels = zip(p["acc_labels"], eqn.outvars[0].aval.shape, strict=True)
     count = math.prod(n for x, n in labels if x in p["a_labels"] and x in p["b_labels"])
     return _unit(eqn) + (f", for each of {count} pairs of matrices" if count > 1 else "")
+
+
+def _pieces(nest: Any, eqn: Any) -> str:
+    """How a product outside of loops is summed."""
+    depth, total = depth_of(nest, eqn), summed(eqn)
+    return f"; {depth} summed a step, if both factors are loads" if depth < total else ""
 
 
 def _unit(eqn: Any) -> str:

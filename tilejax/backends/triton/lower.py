@@ -10,6 +10,7 @@ from jax.extend.core import Literal
 from ...ir.jaxprs import bind, literal
 from ...transforms.simplify import simplify
 from .launch import launch
+from .pieces import pieces
 from .prefetch import overlapped
 from .splits import split
 from .whole import scattered, whole
@@ -28,7 +29,7 @@ def run(
     cuda = platforms == ("cuda",) and not interpret
     around = ("cpu",) if interpret else platforms  # of what XLA runs between the launches
     plain = simplify(program)  # Triton places values itself, memories among them
-    jaxpr = overlapped(split(scattered(plain, around))).jaxpr
+    jaxpr = overlapped(split(pieces(scattered(plain, around)))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:

@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Literal
 
-from ... import _compat
-from ...ir.jaxprs import bind, called, literal
 from ...ir.types import Bounds
 from ...transforms.affine import Affine, combine
 from . import elementwise
@@ -25,25 +22,6 @@ from .units import Call
 
 ZERO = Affine()
 Point = tuple[Affine, ...]
-
-
-def inlined(closed: Any) -> Any:
-    """The jaxpr of a body without calls."""
-
-    def run(jaxpr: Any, values: Sequence[Any]) -> list[Any]:
-        env = dict(zip(jaxpr.invars, values, strict=True))
-
-        def read(var: Any) -> Any:
-            return literal(var) if isinstance(var, Literal) else env[var]
-
-        for eqn in jaxpr.eqns:
-            body, operands = called(eqn), [read(v) for v in eqn.invars]
-            out = bind(eqn, operands) if body is None else run(body.jaxpr, operands)
-            env.update(zip(eqn.outvars, out, strict=True))
-        return [read(v) for v in jaxpr.outvars]
-
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
-    return _compat.trace_closed(lambda *values: run(closed.jaxpr, values), avals).jaxpr
 
 
 def coordinate(atom: Any, extent: int) -> Affine:

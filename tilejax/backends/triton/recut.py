@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...transforms.affine import Affine
+from ...transforms.inline import inlined
 from .device import cores, shared_bytes
 from .points import Frame, NotPoints, Places
-from .pointwise import Point, Pointwise, coordinate, inlined
+from .pointwise import Point, Pointwise, coordinate
 from .tiles import padded
 
 
