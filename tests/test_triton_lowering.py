@@ -111,12 +111,20 @@ def test_products_of_all_dtypes(dtypes, acc, outs, size):
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "dtype"), [(4000, 8, jnp.bfloat16), (32000, 64, F32), (100_003, 1000, F32)]
+    ("n", "k", "dtype"), [(4000, 8, jnp.bfloat16), (32000, 64, F32), (100_003, 6000, F32)]
 )
 def test_selections_from_long_rows_are_one_launch(n, k, dtype):
     device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         traced = tj.jit(kernels.top_k, backend="triton").trace(S((16, n), dtype), k)
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
+
+
+def test_sorts_of_long_rows_are_one_launch():
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        traced = tj.jit(kernels.sort, backend="triton").trace(S((2, 100_003), F32))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
 

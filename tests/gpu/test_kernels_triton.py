@@ -40,6 +40,33 @@ def test_sort_and_top_k(shape):
     np.testing.assert_array_equal(got[1], best[1])
 
 
+def checked(got, x, order):
+    np.testing.assert_array_equal(got[1], order)
+    np.testing.assert_array_equal(got[0], np.take_along_axis(x, order, -1))
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize(("n", "k"), [(2048, 1), (5000, 100), (32000, 64), (40_001, 3000), (20_000, 7000)])
+def test_selections_from_long_rows(n, k, largest):
+    """Also of rows with ties, of one value, and of rows whose best are at places that are alike."""
+    x = kernel_cases.normal(6, n)
+    x[1], x[2], x[3, ::1024] = np.round(x[1]), 1, 9 + x[3, ::1024]
+    x[4, ::4096], x[5, : n // 2] = -9 + x[4, ::4096], np.nan
+    key = np.where(np.isnan(x), np.inf, x)
+    order = np.argsort(-key if largest else key, -1, kind="stable")[:, :k]
+    checked(triton(kernels.top_k)(x, k, largest=largest), x, order)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("n", [4097, 16384, 70_000])
+def test_sorts_of_long_rows(n, descending):
+    x = kernel_cases.normal(3, n)
+    x[1], x[2, ::3] = np.round(x[1]), np.nan
+    key = np.where(np.isnan(x), np.inf, x)
+    order = np.argsort(-key if descending else key, -1, kind="stable")
+    checked(triton(kernels.sort)(x, descending=descending), x, order)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(64, 64), (100, 37), (1, 130)])
 def test_attention(queries, keys, causal):

@@ -39,15 +39,24 @@ class Pairs:
             wide = lax.convert_element_type(keys, np.int64) << scalar(32, np.int64)
             return [wide | lax.convert_element_type(index, np.int64)]
 
-    def unpack(self, arrays: Arrays) -> list[Any]:
-        """Values and indices."""
+    def split(self, arrays: Arrays) -> list[Any]:
+        """Keys and indices again."""
         keys, *rest = arrays
         if self._narrow:
-            keys, rest = keys >> scalar(16, np.int32), [keys & scalar(2**16 - 1, np.int32)]
-        elif not rest:
-            rest = [lax.convert_element_type(keys, np.int32)]
-            keys = lax.convert_element_type(keys >> scalar(32, np.int64), np.int32)
-        return [from_keys(~keys if self.descending else keys, self.dtype), rest[0]]
+            return [keys >> scalar(16, np.int32), keys & scalar(2**16 - 1, np.int32)]
+        if rest:
+            return [keys, *rest]
+        high = lax.convert_element_type(keys >> scalar(32, np.int64), np.int32)
+        return [high, lax.convert_element_type(keys, np.int32)]
+
+    def values(self, keys: Any) -> Any:
+        """The values of some keys."""
+        return from_keys(~keys if self.descending else keys, self.dtype)
+
+    def unpack(self, arrays: Arrays) -> list[Any]:
+        """Values and indices."""
+        keys, index = self.split(arrays)
+        return [self.values(keys), index]
 
     def _own(self, keys: Any, index: Any) -> Any:
         worst = full(keys.shape, jnp.iinfo(keys.dtype).max, keys.dtype)

@@ -11,6 +11,7 @@ from ...ir.jaxprs import equations
 from ...transforms.accumulate import operations
 from ...transforms.hazards import hazard
 from ...transforms.splits import Splits
+from . import merges
 from .device import cores, shared_bytes
 from .lanes import is_short
 from .tiles import padded
@@ -37,7 +38,8 @@ def warps_of(jaxpr: Any) -> int:
     sorts = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
     if sorts:
         longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
-        return min(max(longest // 256, 1), 16 if rows_of_body(jaxpr) is None else 8)
+        searched = all(e.primitive.name == "tile_top_k" for e in sorts) and rows_of_body(jaxpr) is not None
+        return min(max(longest // 256, 1), 8 if searched else 16)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     reduces, size = largest["tile_reduce"] > 1, largest[""]
@@ -151,5 +153,6 @@ def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     """The same, of its body."""
     shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in _tiles(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
-    selects = any(e.primitive.name == "tile_top_k" for e in equations(jaxpr.eqns))
-    return (longest, 4096) if longest > (8192 if selects else 32768) else None
+    names = {e.primitive.name for e in equations(jaxpr.eqns)}
+    held = merges.BLOCK if "tile_sort" in names else 8192 if "tile_top_k" in names else 32768
+    return (longest, 4096) if longest > held else None

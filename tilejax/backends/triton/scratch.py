@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
@@ -39,20 +40,23 @@ class Scratch:
     start: Any
     interpret: bool
 
-    def store(self, places: Any, keys: Any, index: Any, mask: Any) -> None:
+    def store(self, places: Any, keys: Any, index: Any, mask: Any = None) -> None:
         for ref, array in zip(self.refs, (keys, index), strict=True):
             offsets = self._offsets(places)
-            if self.interpret:  # it writes back what a mask leaves out, also where something else was stored
+            if (
+                self.interpret and mask is not None
+            ):  # it writes back what a mask leaves out, also where something else was stored
                 offsets = jnp.where(mask, offsets, full(offsets.shape, ref.shape[0] - 1, offsets.dtype))
             plgpu.store(ref.at[offsets], array, mask=mask)
 
-    def load(self, places: Any, mask: Any, key: int, index: int) -> tuple[Any, Any]:
-        """The pairs at some places, and the given one where the mask is false."""
-        keys, indices = (
-            plgpu.load(ref.at[self._offsets(places)], mask=mask, other=full(mask.shape, other, ref.dtype))
-            for ref, other in zip(self.refs, (key, index), strict=True)
-        )
-        return keys, indices
+    def load(self, places: Any, mask: Any = None) -> tuple[Any, Any]:
+        """The pairs at some places, the greatest where the mask is false."""
+
+        def one(ref: Any) -> Any:
+            other = None if mask is None else full(mask.shape, jnp.iinfo(ref.dtype).max, ref.dtype)
+            return plgpu.load(ref.at[self._offsets(places)], mask=mask, other=other)
+
+        return one(self.refs[0]), one(self.refs[1])
 
     def barrier(self) -> None:
         """Between stores and loads of the same places, whichever come first."""
@@ -73,3 +77,12 @@ def given(needs: Iterable[Need], refs: Sequence[Any], interpret: bool) -> dict[A
         start = as_index(pl.program_id(0), dtype) * scalar(need.size, dtype)
         out[need.eqn.outvars[0]] = Scratch(pair, start, interpret)
     return out
+
+
+def rows_at(shape: Sequence[int], size: int) -> Any:
+    """Where the `size` pairs of each row begin."""
+    start: Any = np.int32(0)
+    for d in reversed(range(len(shape) - 1)):
+        start = start + lax.broadcasted_iota(np.int32, shape, d) * np.int32(size)
+        size *= shape[d]
+    return start

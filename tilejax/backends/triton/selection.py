@@ -3,14 +3,14 @@ least `k` up to it and not many more before it, then one pass that moves those t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .scratch import Scratch
+from .scratch import Scratch, rows_at
 from .tiles import full, padded, scalar
 
 Walk = Callable[[Callable[[Any, Any, Any], Any], Any], Any]
@@ -53,7 +53,7 @@ def select(walk: Walk, sample: Any, whole: bool, k: int, scratch: Scratch) -> tu
             place = jnp.where(before, ranks[0], ranks[1])
             kept = (before | equal) & (place < np.int32(room))
             behind = jnp.where(before, full(place.shape, 0, np.int32), full(place.shape, room, np.int32))
-            scratch.store(_rows(place.shape, 2 * room) + behind + place, keys, index, kept)
+            scratch.store(rows_at(place.shape, 2 * room) + behind + place, keys, index, kept)
             return [n + _sum(x) for n, x in zip(seen, (before, equal), strict=True)]
 
         scratch.barrier()
@@ -70,8 +70,7 @@ def select(walk: Walk, sample: Any, whole: bool, k: int, scratch: Scratch) -> tu
     first = _row(before)
     found = place < jnp.maximum(first, np.int32(k))
     behind = jnp.where(place < first, full(place.shape, 0, np.int32), np.int32(room) - first)
-    worst = jnp.iinfo(sample.dtype).max
-    return scratch.load(_rows(place.shape, 2 * room) + behind + place, found, worst, jnp.iinfo(np.int32).max)
+    return scratch.load(rows_at(place.shape, 2 * room) + behind + place, found)
 
 
 def _search(count: Callable[[Any], Any], low: Any, high: Any, k: int, room: int) -> tuple[Any, Any]:
@@ -103,15 +102,6 @@ def _ranks(first: Any, second: Any) -> list[Any]:
         return [lax.cumsum(a, axis), lax.cumsum(b, axis)]
     both = lax.cumsum(a | (b << np.int32(16)), axis)
     return [both & np.int32(2**16 - 1), both >> np.int32(16)]
-
-
-def _rows(shape: Sequence[int], size: int) -> Any:
-    """Where the `size` pairs of each row begin."""
-    start: Any = np.int32(0)
-    for d in reversed(range(len(shape) - 1)):
-        start = start + lax.broadcasted_iota(np.int32, shape, d) * np.int32(size)
-        size *= shape[d]
-    return start
 
 
 def _sum(mask: Any) -> Any:

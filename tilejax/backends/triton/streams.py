@@ -4,7 +4,7 @@ function of the piece, computed where a reduction or a store needs it, and loade
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,39 +14,11 @@ from jax import lax
 from ...ir.jaxprs import called
 from ...ir.monoids import identity
 from ...ir.types import Order
-from . import access, elementwise, sorting, tile_ops
+from . import access, elementwise, stream_sorts, tile_ops
 from .kernel import Kernel
-from .keys import key_type
-from .pairs import Pairs
-from .selection import select
-from .tiles import full, padded, padded_shape
+from .stream_pieces import NotStreams, Piece, Stream
+from .tiles import full, padded_shape
 from .units import Call, squeezed
-
-
-class NotStreams(Exception):
-    """The rows have to be held whole."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The places `start .. start + width - 1` along the long dimension."""
-
-    start: Any
-    width: int
-    made: dict[int, Any] = field(default_factory=dict)
-    """What streams gave for it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """A tile whose last dimension is long; `make` gives the padded array of a piece."""
-
-    make: Callable[[Piece], Any]
-
-    def at(self, piece: Piece) -> Any:
-        if id(self) not in piece.made:
-            piece.made[id(self)] = self.make(piece)
-        return piece.made[id(self)]
 
 
 @dataclass
@@ -81,7 +53,7 @@ class StreamKernel(Kernel):
         self.facts.learn(eqn)
         return [self._elementwise(this, values)]
 
-    def _pieces(self, step: Callable[[Piece, Any], Any], start: Any, first: int = 0) -> Any:
+    def over_pieces(self, step: Callable[[Piece, Any], Any], start: Any, first: int = 0) -> Any:
         """`step` over all pieces from the given one on, in order."""
 
         def body(i: Any, carry: Any) -> Any:
@@ -116,7 +88,7 @@ class StreamKernel(Kernel):
             access.store(self.facts, eqn, view, stream.at(piece), starts, piece)
             return carry
 
-        self._pieces(step, np.int32(0))
+        self.over_pieces(step, np.int32(0))
         return view
 
     def _elementwise(self, this: Call, values: list[Any]) -> Any:
@@ -172,7 +144,7 @@ class StreamKernel(Kernel):
             part = tile_ops.reduce(array, (*shape[:-1], piece.width), **p)
             return tile_ops.COMBINE[op](total, part)
 
-        return [self._pieces(step, full(padded_shape(target), none, dtype))]
+        return [self.over_pieces(step, full(padded_shape(target), none, dtype))]
 
     def _argreduce(self, this: Call, values: list[Any]) -> list[Any]:
         p, (shape,) = this.params, this.shapes
@@ -193,7 +165,7 @@ class StreamKernel(Kernel):
             better = part > best[0] if greater else part < best[0]
             return jnp.where(better, part, best[0]), jnp.where(better, index, best[1])
 
-        _, index = self._pieces(step, step(Piece(np.int32(0), self.width), None), 1)
+        _, index = self.over_pieces(step, step(Piece(np.int32(0), self.width), None), 1)
         return [index.astype(this.dtypes[0])]
 
     def _gather(self, this: Call, values: list[Any]) -> list[Any]:
@@ -211,33 +183,11 @@ class StreamKernel(Kernel):
         found = lax.reshape(stream.at(Piece(here, 1)), ())
         return [jnp.where(inside, found, fallback)]
 
-    def _top_k(self, this: Call, values: list[Any]) -> list[Any]:
-        """A selection; its sample is the least of each place in all pieces."""
-        p, (shape,) = this.params, this.shapes
-        k = padded(p["k"])
-        if p["axis"] != len(shape) - 1 or k > self.width:
-            raise NotStreams
-        stream, pairs = values[0], Pairs(this.dtypes[0], self.length, p["largest"])
-
-        def walk(step: Callable[[Any, Any, Any], Any], start: Any) -> Any:
-            def one(piece: Piece, carry: Any) -> Any:
-                array = stream.at(piece)
-                index = lax.broadcasted_iota(np.int32, array.shape, array.ndim - 1) + piece.start
-                return step(pairs.keys(array, index), index, carry)
-
-            return self._pieces(one, start)
-
-        dtype = key_type(pairs.dtype)
-        worst = full((*padded_shape(shape[:-1]), self.width), jnp.iinfo(dtype).max, dtype)
-        sample = walk(lambda keys, _, best: lax.min(best, keys), worst)
-        found = select(walk, sample, False, p["k"], p["scratch"])
-        out = pairs.unpack(sorting.selected(pairs.pack(*found), k))
-        return [lax.reshape(x, padded_shape(squeezed(this.targets[0]))) for x in out]
-
 
 _RULES = {
     "tile_reduce": StreamKernel._reduce,
     "tile_argreduce": StreamKernel._argreduce,
     "tile_gather": StreamKernel._gather,
-    "tile_top_k": StreamKernel._top_k,
+    "tile_sort": stream_sorts.sort,
+    "tile_top_k": stream_sorts.top_k,
 }
