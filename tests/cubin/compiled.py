@@ -70,6 +70,10 @@ def cases():
         "batch of small matrices": product("small matrices"),
         "scan of matrices": scan("products of matrices"),
         "attention": of(kernels.flash_attention, *heads, causal=True, block_q=128, block_kv=64),
+        "conv2d": of(kernels.conv2d, s((64, 28, 28, 256), bf16), s((3, 3, 256, 256), bf16), padding=1),
+        "conv2d of few channels": of(kernels.conv2d, s((8, 112, 112, 3), bf16), s((7, 7, 3, 64), bf16)),
+        "conv2d f32": of(kernels.conv2d, s((8, 28, 28, 64), f32), s((3, 3, 64, 64), f32), padding=1),
+        "depthwise": of(kernels.depthwise_conv_pool, s((64, 64, 64), f32), s((3, 3, 64), f32)),
         "copy": of(kernels.copy, s((64, 1024), f32)),
         "copy ragged": of(kernels.copy, s((63, 1001), f32)),
         "softmax": of(kernels.softmax, s((64, 4096), bf16)),
@@ -121,6 +125,8 @@ def _facts(ptx):
         "mma.sync": sorted(set(re.findall(r"mma\.sync\.aligned\.m\d+n\d+k\d+\.row\.col\.([\w.]+)", ptx))),
         "predicated": len(re.findall(r"@%p\d+ (?:ld|st)\.global", ptx)),
         "wide": len(re.findall(r"(?:ld|st)\.global[\w.]*\.v4\.", ptx)),
+        "copied ahead": ptx.count("cp.async.cg.shared.global"),
+        "barriers": ptx.count("bar.sync"),
         "local": len(re.findall(r"(?:ld|st)\.local", ptx)),
     }
 

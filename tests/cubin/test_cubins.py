@@ -31,6 +31,9 @@ def test_every_nest_is_one_launch(compiled):
         ("gemm", ["f32.bf16.bf16"]),
         ("gemm ragged", ["f32.bf16.bf16"]),
         ("attention", ["f32.bf16.bf16"]),
+        ("conv2d", ["f32.bf16.bf16"]),
+        ("conv2d of few channels", ["f32.bf16.bf16"]),
+        ("conv2d f32", ["f32.bf16.bf16"]),
         ("gemm f32", ["f32.bf16.bf16"]),  # in six products of a third of the bits each
         ("gemm int8", ["s32.s8.s8"]),
         ("gemm uint8", ["s32.s8.s8"]),  # in four products, of the lower seven bits and the eighth
@@ -47,9 +50,20 @@ def test_masks_are_where_bounds_are_not_proved(compiled):
     assert compiled["copy ragged"]["predicated"] > 0
 
 
-@pytest.mark.parametrize("name", ["copy", "softmax", "sobel_median", "long softmax"])
+@pytest.mark.parametrize("name", ["copy", "softmax", "sobel_median", "long softmax", "depthwise"])
 def test_accesses_are_wide(compiled, name):
     assert compiled[name]["wide"] > 0
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv2d", "conv2d f32"])
+def test_what_is_multiplied_is_copied_ahead(compiled, name):
+    """Sixteen bytes at a time, also where an image needs a mask at its border."""
+    assert compiled[name]["copied ahead"] > 0
+
+
+@pytest.mark.parametrize("name", ["sobel_median", "depthwise"])
+def test_windows_need_no_exchange_between_threads(compiled, name):
+    assert compiled[name]["barriers"] == 0
 
 
 def test_nothing_is_kept_in_local_memory(compiled):
