@@ -37,12 +37,6 @@ def set_count(shapes: Shapes) -> int:
     return max(3, min(8, SETS_BYTES // size))
 
 
-def set_count(shapes: Shapes) -> int:
-    """How many sets of arguments are together more than the cache holds."""
-    size = sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in shapes)
-    return max(3, min(8, SETS_BYTES // size))
-
-
 def argument_sets(shapes: Shapes) -> list[list[Any]]:
     """Random arguments, several times over."""
     count = set_count(shapes)
@@ -64,21 +58,6 @@ def error(got: Any, want: Any) -> float:
         off = float(jnp.linalg.norm(g - w) / (jnp.linalg.norm(w) + 1e-30))
         worst = off if off != off else max(worst, off)
     return worst
-
-
-def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]], list[Any]]:
-    """Calls of `fn`, one for each set of arguments, one after another, as one compiled program."""
-
-    def all_of(sets: list[list[Any]]) -> list[Any]:
-        outs, before = [], jnp.zeros(())
-        for args in sets:
-            args, _ = lax.optimization_barrier((args, before))
-            before = fn(*args)
-            outs.append(before)
-        return outs
-
-    args = [jax.ShapeDtypeStruct(*spec) for spec in shapes]
-    return jax.jit(all_of).lower([args] * set_count(shapes)).compile()
 
 
 def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]], list[Any]]:

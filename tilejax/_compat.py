@@ -86,13 +86,14 @@ def frames(eqn: Any) -> list[tuple[str, int, str]]:
 
 
 def lower_plain(fn: Callable, check: Callable[..., None]) -> Callable:
-    """A lowering rule from `fn(platforms, *operands, **params)`, traced as outside of shard_map: inside, a
-    value's varying axes don't concern it. `check(platforms, operations, module, **params)` sees what it
-    made."""
+    """A lowering rule from `fn(platforms, *operands, exported=..., **params)`, traced as outside of
+    shard_map: inside, a value's varying axes don't concern it. `exported` says whether the module is to be
+    kept and run elsewhere. `check(platforms, operations, module, **params)` sees what it made."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         platforms = tuple(ctx.platforms or ctx.module_context.platforms)
-        rule = mlir.lower_fun(functools.partial(fn, platforms), multiple_results=True)
+        exported = ctx.module_context.lowering_parameters.for_export
+        rule = mlir.lower_fun(functools.partial(fn, platforms, exported=exported), multiple_results=True)
         here: Any = ir.InsertionPoint.current
         block = here.block
         before = len(block.operations)

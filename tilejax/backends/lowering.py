@@ -32,9 +32,15 @@ def compiled(
 
 
 def _evaluate(
-    platforms: tuple[str, ...], *operands: Any, program: Any, name: str, options: Options, gradient: Any
+    platforms: tuple[str, ...],
+    *operands: Any,
+    exported: bool,
+    program: Any,
+    name: str,
+    options: Options,
+    gradient: Any,
 ) -> list[Any]:
-    backend = choose(program, options, name, platforms)
+    backend = choose(program, options, name, platforms, exported)
     if backend == "triton":
         warps, stages = options["num_warps"], options["num_stages"]
         return triton.run(program, operands, num_warps=warps, num_stages=stages, platforms=platforms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,10 +10,17 @@ from typing import Any
 from .._errors import TileTypeError, UnsupportedError
 from .metal.profiles import PLATFORMS, PROFILES, profile_of
 from .placement import METAL, XLA, check_placement, nvidia
-from .triton.device import shared_bytes
+from .triton import lower as triton
+from .triton.device import is_there, shared_bytes
+from .xla.evaluate import TEMPORARY_BYTES
 
 BACKENDS = ("auto", "xla", "triton", "mosaic", "metal")
-DEFAULTS: dict[str, Any] = {"num_warps": None, "num_stages": None, "temporary_bytes": 2**25, "profile": None}
+DEFAULTS: dict[str, Any] = {
+    "num_warps": None,
+    "num_stages": None,
+    "temporary_bytes": TEMPORARY_BYTES,
+    "profile": None,
+}
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,18 @@ def _check_param(key: str, value: Any) -> None:
         raise UnsupportedError(f"compiler_params: {key} must be {expected}, got {value!r}")
 
 
-def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> str:
+def choose(
+    program: Any, options: Options, name: str, platforms: tuple[str, ...], exported: bool = False
+) -> str:
     """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
-    no place for its programs or their memories."""
+    no place for its programs or their memories. What is `exported` runs elsewhere later, and JAX promises
+    that for XLA's own operations alone."""
     backend = choose_for_platforms(options, f"kernel {name}", platforms)
+    if options.backend == "auto" and platforms == ("cuda",) and not exported and is_there():
+        with contextlib.suppress(UnsupportedError):
+            check_placement(program, nvidia("triton", shared_bytes()), name)
+            triton.check(program, options["num_warps"], options["num_stages"])
+            return "triton"
     target = nvidia(backend, shared_bytes()) if backend == "triton" else TARGETS[backend]
     check_placement(program, target, name)
     return backend

@@ -14,6 +14,12 @@ _CORES = 132
 """The multiprocessors of an H200."""
 
 
+def is_there() -> bool:
+    """Whether there is a GPU to compile for: the abstract device of the mesh in use, or a real one."""
+    abstract = jax.sharding.get_abstract_mesh().abstract_device
+    return (abstract is not None and abstract.platform == "gpu") or jax.default_backend() == "gpu"
+
+
 def shared_bytes() -> int:
     """The bytes of shared memory that one program may have: on the abstract device of the mesh in use, if it
     has one; else on the GPU that is there; without any, on Hopper."""

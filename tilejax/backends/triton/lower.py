@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 from jax.extend.core import Literal
 
 from ...ir.jaxprs import bind, literal
@@ -46,3 +48,9 @@ def run(
             out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(v) for v in jaxpr.outvars]
+
+
+def check(program: Any, num_warps: int | None, num_stages: int | None) -> None:
+    """`UnsupportedError` for a program that this backend does not take."""
+    avals = [v.aval for v in program.jaxpr.invars]
+    jax.eval_shape(functools.partial(run, program, num_warps=num_warps, num_stages=num_stages), avals)

@@ -18,8 +18,7 @@ from jax.extend.core import Literal
 from ... import _compat
 from ...ir.jaxprs import called, equations
 from ...transforms.replace import replaced
-from ..registry import DEFAULTS
-from ..xla.evaluate import compile_program
+from ..xla.evaluate import TEMPORARY_BYTES, compile_program
 
 WORTH = 3e8
 """The elements that programs look at in about a tenth of a millisecond."""
@@ -34,7 +33,7 @@ def whole(eqn: Any, platforms: tuple[str, ...]) -> tuple[Any, Callable[[list[Any
     variables = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal)))
     program = _compat.trace_closed(list, [])
     program = _compat.rebuild(program.jaxpr, variables, eqn.outvars, [eqn])
-    closed = compile_program(program, DEFAULTS["temporary_bytes"], platforms=platforms)
+    closed = compile_program(program, TEMPORARY_BYTES, platforms=platforms)
 
     def run(operands: list[Any]) -> list[Any]:
         known = {v: x for v, x in zip(eqn.invars, operands, strict=True) if not isinstance(v, Literal)}

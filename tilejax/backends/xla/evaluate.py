@@ -31,6 +31,9 @@ from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to
 
 _MAX_RESTARTS = 200
 
+TEMPORARY_BYTES = 2**25
+"""The budget of a temporary, unless `compiler_params` says otherwise."""
+
 
 def compile_program(
     program: Any,
