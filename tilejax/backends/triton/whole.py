@@ -22,7 +22,7 @@ from ..xla.evaluate import TEMPORARY_BYTES, compile_program
 
 WORTH = 3e8
 """The elements that programs look at in about a tenth of a millisecond."""
-RATIO = 750
+RATIO = 350
 """How many of them are looked at in half the time in which one is added by its address."""
 ROOM = 4
 """How much larger than what goes in and comes out an array on the way may be."""
