@@ -152,7 +152,7 @@ def test_a_tile_that_does_not_fit_registers():
 
         @tj.parallel(1)
         def _(nest):
-            y(tj.coord(0), tj.shape(n)).store(tj.cumsum(x[tj.coord(0), tj.shape(n)], n))
+            y(tj.coord(0), tj.shape(n)).store(tj.associative_scan(tj.add, x[tj.coord(0), tj.shape(n)], n))
 
         return y
 

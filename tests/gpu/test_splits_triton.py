@@ -33,3 +33,22 @@ def test_segments_and_the_same_every_time(segments):
     np.testing.assert_array_equal(counts, members)
     for _ in range(3):
         np.testing.assert_array_equal(run(ids, values, segments)[0], sums)
+
+
+@pytest.mark.parametrize("length", [200_000, 131_072, 99_991])
+def test_few_long_rows(length):
+    x = np.random.default_rng(3).normal(size=(3, length)).astype(np.float32)
+    np.testing.assert_allclose(triton(kernels.row_sum)(x), oracle.row_sum(x), rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(triton(kernels.softmax)(x), oracle.softmax(x), rtol=1e-4)
+    np.testing.assert_allclose(triton(kernels.layernorm)(x), oracle.layernorm(x), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(triton(kernels.cumsum)(x), oracle.cumsum(x), rtol=1e-3, atol=1e-1)
+    labels = np.array([0, length - 1, -1], np.int32)
+    losses, gradient = triton(kernels.sparse_cross_entropy)(x, labels)
+    want = oracle.sparse_cross_entropy(x, labels)
+    np.testing.assert_allclose(losses, want[0], rtol=1e-4)
+    np.testing.assert_allclose(gradient, want[1], rtol=1e-3, atol=1e-7)
+    x[1, 70_000], x[1, 80_000], x[2] = np.nan, np.nan, -np.inf
+    np.testing.assert_array_equal(triton(kernels.row_max)(x), x.max(-1))
+    found = triton(kernels.row_statistics)(x, x, abs(np.tanh(np.nan_to_num(x)))).argmax
+    np.testing.assert_array_equal(found, x.argmax(-1))
+    np.testing.assert_array_equal(triton(kernels.cummax)(x), np.maximum.accumulate(x, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,13 +41,20 @@ def cummax(
     return y
 
 
-def width(length: int) -> int:
-    """How wide a block is by default: as the row, but on a GPU at most 4096.
+def width(shape: tuple[int, ...]) -> int:
+    """How wide a block of rows of that shape is by default: as a row, but on a GPU at most 4096.
 
-    The blocks of a longer row are even, so that the last is not a rest.
+    The blocks of a longer row are even, so that the last is not a rest. A few long rows are one block each,
+    which the compiler takes apart for programs at once.
     """
-    length = max(length, 1)
-    return tj.cdiv(length, tj.cdiv(length, 4096)) if on_gpu() else length
+    *rows, length = shape
+    if not on_gpu() or (length > 2**15 and math.prod(rows) <= _FEW):
+        return max(length, 1)
+    return tj.cdiv(max(length, 1), tj.cdiv(max(length, 1), 4096))
+
+
+_FEW = 64
+"""Fewer programs of one row after another leave most of a GPU idle."""
 
 
 def _scan(
@@ -59,7 +67,7 @@ def _scan(
     block_rows: Size,
     block_cols: Size,
 ) -> None:
-    block = tiles(x, block_rows, block_cols, columns=width(x.shape[-1]))
+    block = tiles(x, block_rows, block_cols, columns=width(x.shape))
     rows, columns, column = block[:-1], block[-1:], block.axes[-1]
 
     @tj.parallel(*rows.grid)

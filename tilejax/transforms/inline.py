@@ -1,33 +1,40 @@
-"""Bodies without calls: a nested `jit` is its equations."""
+"""Bodies without calls: a nested `jit` is its equations, and so is a loop of one step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable
 from typing import Any
 
-import jax
-from jax.extend.core import Literal
+import numpy as np
 
 from .. import _compat
-from ..ir.jaxprs import bind, called, literal
+from ..ir.jaxprs import called
+from .replace import Rules, evaluate, read, typed
 
 
 def inlined(closed: Any) -> Any:
     """The jaxpr of a body without calls of its own; nests in it keep theirs."""
-    if not any(called(eqn) for eqn in closed.jaxpr.eqns):
+    if not any(map(_inside, closed.jaxpr.eqns)):
         return closed.jaxpr
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in closed.jaxpr.invars]
-    return _compat.trace_closed(lambda *values: _run(closed.jaxpr, values), avals).jaxpr
+    avals = [typed(v.aval) for v in closed.jaxpr.invars]
+    return _compat.trace_closed(functools.partial(_run, closed.jaxpr), avals).jaxpr
 
 
-def _run(jaxpr: Any, values: Sequence[Any]) -> list[Any]:
+def _run(jaxpr: Any, *values: Any) -> list[Any]:
     env = dict(zip(jaxpr.invars, values, strict=True))
+    rules: Rules = {id(eqn): inside for eqn in jaxpr.eqns if (inside := _inside(eqn)) is not None}
+    evaluate(jaxpr.eqns, env, rules)
+    return [read(env, v) for v in jaxpr.outvars]
 
-    def read(var: Any) -> Any:
-        return literal(var) if isinstance(var, Literal) else env[var]
 
-    for eqn in jaxpr.eqns:
-        body, operands = called(eqn), [read(v) for v in eqn.invars]
-        out = bind(eqn, operands) if body is None else _run(body.jaxpr, operands)
-        env.update(zip(eqn.outvars, out, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+def _inside(eqn: Any) -> Callable[[list[Any]], list[Any]] | None:
+    """What gives the results of a call, or of a loop of one step, from its operands."""
+    if (body := called(eqn)) is not None:
+        return lambda values: _run(body.jaxpr, *values)
+    p = eqn.params
+    if "num_carry" not in p or p["num_bounds"] or math.prod(p["extents"]) != 1:
+        return None
+    indices = [np.int32(0)] * len(p["extents"])
+    return lambda values: _run(p["body"].jaxpr, *indices, *values)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,17 +20,14 @@ from jax.extend.core import Literal
 from .. import _compat
 from ..ir import primitives as ir
 from ..ir.monoids import COMBINE, identity
-from ..ir.types import Bounds, Order
+from ..ir.types import Order
 from .accumulate import operations
+from .parts import INDEX, Splits, nest_of, put, take
 from .pipeline import needed, static_trips
 from .replace import Rules, evaluate, read, replaced, typed
 
 Pieces = Callable[[Any, Any], int]
 """Into how many ranges to split a loop, from its nest and itself."""
-
-
-class Splits(str):
-    """The name of the axis of splits, the first of its nest."""
 
 
 def split_loops(program: Any, pieces: Pieces) -> Any:
@@ -95,19 +91,10 @@ class _Split:
             env = self._env(indices, kept, values)
             evaluate(eqns, env)
             found = self._range(split, [read(env, v) for v in self.loop.invars])
-            return [
-                self._store(view, x, [split, *indices])
-                for view, x in zip(values[len(kept) :], found, strict=True)
-            ]
+            views = values[len(kept) :]
+            return [put(v, x, [split, *indices], self.loc) for v, x in zip(views, found, strict=True)]
 
-        params = self.nest.params
-        return self._nest(
-            program,
-            [operands[i] for i in kept],
-            views,
-            names=(Splits("splits"), *params["names"]),
-            extents=(self.count, *self.grid),
-        )
+        return nest_of(self.nest, program, [operands[i] for i in kept], views, self.count)
 
     def _range(self, split: Any, values: list[Any]) -> list[Any]:
         """What range number `split` of the loop's steps accumulates."""
@@ -142,7 +129,7 @@ class _Split:
             evaluate(inner.eqns, env)
             return [read(env, v) for v in inner.outvars]
 
-        body = _compat.trace_closed(step, [_INDEX] * len(extents) + [typed(x) for x in (first, *values)])
+        body = _compat.trace_closed(step, [INDEX] * len(extents) + [typed(x) for x in (first, *values)])
         params = {**p, "extents": extents, "num_bounds": 0, "body": body}
         return self.loop.primitive.bind(first, *values, **params)
 
@@ -161,7 +148,7 @@ class _Split:
             env = self._env(indices, places, [*own, *values[len(kept) + len(totals) :]])
             for eqn in self.body.eqns:
                 if eqn is self.loop:
-                    found = [self._load(x, c, indices) for x, c in zip(sums, self.carries, strict=True)]
+                    found = [take(x, indices, self.loc) for x in sums]
                     starts = [read(env, v) for v in self.starts]
                     both = zip(eqn.outvars, self.operations, starts, found, strict=True)
                     env.update((v, COMBINE[op](a, b)) for v, op, a, b in both)
@@ -169,7 +156,7 @@ class _Split:
                     evaluate([eqn], env)
             return [read(env, v) for v in self.body.outvars]
 
-        return self._nest(program, [*(operands[i] for i in kept), *totals], operands[fixed:])
+        return nest_of(self.nest, program, [*(operands[i] for i in kept), *totals], operands[fixed:])
 
     def _kept(self, asked: set[Any], count: int) -> list[int]:
         """Which of the nest's first `count` operands are read."""
@@ -181,33 +168,6 @@ class _Split:
         env = dict(zip(self.body.invars, indices, strict=False))
         env.update((self.body.invars[axes + i], x) for i, x in zip(places, values, strict=False))
         return env
-
-    def _nest(self, program: Any, consts: list[Any], views: Sequence[Any], **changed: Any) -> list[Any]:
-        params = {**self.nest.params, "num_views": len(views), **changed}
-        avals = [_INDEX] * len(params["extents"]) + [typed(x) for x in (*consts, *views)]
-        return ir.parallel_p.bind(*consts, *views, **{**params, "body": _compat.trace_closed(program, avals)})
-
-    def _store(self, view: Any, value: Any, place: Sequence[Any]) -> Any:
-        tile = lax.reshape(value, (1,) * len(place) + value.shape)
-        starts = [*place, *[np.int32(0)] * len(value.shape)]
-        name = f"the parts of {self.loop.params['names'][0]}"
-        return ir.store_p.bind(view, tile, *starts, bounds=Bounds.ASSUME, name=name, loc=self.loc)[0]
-
-    def _load(self, view: Any, carry: Any, place: Sequence[Any]) -> Any:
-        starts = [*place, *[np.int32(0)] * len(carry.shape)]
-        tile = ir.load_p.bind(
-            view,
-            *starts,
-            np.zeros((), carry.dtype)[()],
-            shape=(1,) * len(place) + carry.shape,
-            bounds=Bounds.ASSUME,
-            name=f"the total of {self.loop.params['names'][0]}",
-            loc=self.loc,
-        )[0]
-        return lax.reshape(tile, carry.shape)
-
-
-_INDEX = jax.ShapeDtypeStruct((), np.int32)
 
 
 def _variables(atoms: Sequence[Any]) -> set[Any]:

@@ -10,7 +10,7 @@ from ..._errors import UnsupportedError
 from ...ir.jaxprs import equations
 from ...transforms.accumulate import operations
 from ...transforms.hazards import hazard
-from ...transforms.splits import Splits
+from ...transforms.parts import Splits
 from . import merges
 from .device import cores, shared_bytes
 from .lanes import is_short
@@ -94,7 +94,7 @@ def check_size(eqn: Any, stages: int) -> None:
             loc=eqn.params["loc"],
         )
     for inner in equations(jaxpr.eqns):
-        for v in _tiles(inner):
+        for v in tiles_of(inner):
             if (size := math.prod(map(padded, v.aval.shape))) > _LARGEST:
                 raise UnsupportedError(
                     f"{nest}: a tile of shape {v.aval.shape} has {size} "
@@ -116,7 +116,7 @@ def lanes_of(eqn: Any) -> tuple[int, int] | None:
     if not axes or not stored or max(math.prod(a.shape) for a in stored) > _SMALL:
         return None
     axis = axes[-1]
-    tiles = [v.aval for e in equations(jaxpr.eqns) for v in _tiles(e)]
+    tiles = [v.aval for e in equations(jaxpr.eqns) for v in tiles_of(e)]
     long = max((math.prod(padded(n) for n in a.shape if not is_short(n)) for a in tiles), default=1)
     loops = [e for e in equations(jaxpr.eqns) if "num_carry" in e.params]
     width = 128 if contracts(jaxpr) else (8192 if loops else 512) // long
@@ -133,7 +133,8 @@ _SMALL = 256
 """Programs that store no more elements than this at once are small."""
 
 
-def _tiles(eqn: Any) -> list[Any]:
+def tiles_of(eqn: Any) -> list[Any]:
+    """The variables of the tiles that an equation makes."""
     return [] if eqn.primitive.name == "tile_store" or "body" in eqn.params else eqn.outvars
 
 
@@ -151,7 +152,7 @@ def rows_of(eqn: Any) -> tuple[int, int] | None:
 
 def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     """The same, of its body."""
-    shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in _tiles(e)]
+    shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in tiles_of(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
     names = {e.primitive.name for e in equations(jaxpr.eqns)}
     held = merges.BLOCK if "tile_sort" in names else 8192 if "tile_top_k" in names else 32768

@@ -1,14 +1,18 @@
-"""How many programs share the steps of a loop that only accumulates, where programs are few."""
+"""Which work of few programs more of them share: the steps of a loop that only accumulates, and the pieces of
+long rows."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from ...ir.jaxprs import equations
 from ...transforms.pipeline import static_trips
+from ...transforms.rows import spread_rows
 from ...transforms.splits import split_loops
 from .device import cores
-from .schedule import contracts, lane_extents, lanes_of
+from .schedule import contracts, lane_extents, lanes_of, rows_of, tiles_of
+from .tiles import padded
 
 RESIDENT = 4
 """The programs that a multiprocessor should have at once."""
@@ -20,9 +24,25 @@ LEAST = 4
 """The steps that are worth a program."""
 
 
+PIECE = 4096
+"""The elements of a row that are a program."""
+
+
 def split(program: Any) -> Any:
-    """The program with those loops split."""
-    return split_loops(program, pieces)
+    """The program with those rows in pieces and those loops split."""
+    return split_loops(spread_rows(program, rows), pieces)
+
+
+def rows(nest: Any) -> tuple[int, int] | None:
+    """The extent of the rows of a nest that are too long for its few programs, or to be scanned in one, and
+    that of a piece."""
+    found, eqns = rows_of(nest), list(equations(nest.params["body"].jaxpr.eqns))
+    few = math.prod(nest.params["extents"]) < cores()
+    if found is None or not (few or any(e.primitive.name == "tile_scan" for e in eqns)):
+        return None
+    shapes = [v.aval.shape for e in eqns for v in tiles_of(e)]
+    beside = max(math.prod(s) // found[0] for s in shapes if found[0] in s)
+    return found[0], max(PIECE // padded(beside), 1)
 
 
 def pieces(nest: Any, loop: Any) -> int:

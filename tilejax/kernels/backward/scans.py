@@ -24,7 +24,7 @@ def cumsum(
 def reverse_cumsum(x: tj.TensorView, *, block_rows: Size = None, block_cols: Size = None) -> tj.TensorView:
     """The sum of each element of `x` and all after it along the last axis; f16 and bf16 carry float32."""
     y = tj.output_like(x)
-    block = tiles(x, block_rows, block_cols, columns=scans.width(x.shape[-1]))
+    block = tiles(x, block_rows, block_cols, columns=scans.width(x.shape))
     rows, column, dtype = block[:-1], block.axes[-1], accumulator(x.dtype)
     (columns,) = block[-1:].grid
 
