@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tests.helpers import tiles
+from tests.helpers import tiles, whole
 
 NAN, INF = float("nan"), float("inf")
 X = np.array([NAN, 1, -2, INF, -INF, 0], np.float32)
@@ -83,6 +83,22 @@ def test_a_cast_down_and_up_is_never_folded_away():
     want = {d: x.astype(jnp.dtype(d)).astype(np.float32) for d in ("bfloat16", "float16", "float8_e5m2")}
     total = want["bfloat16"].astype(np.float64).sum().astype(np.float32)
     tiles("i", fn, x, want=want | {"sum": total}, rtol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e5m2", "float8_e4m3fn"])
+def test_gpus_are_told_to_round(dtype):
+    """XLA folds each of these casts there with the one after it, unless something stands between them."""
+
+    def fn(a, x):
+        return (x * 1.0).astype(dtype).astype(jnp.float32)
+
+    x = np.ones(3, np.float32)
+    traced = tj.jit(whole("i", fn, x), backend="xla").trace(x)
+    texts = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda")}
+    cuts = {p: text.count("stablehlo.reduce_precision") for p, text in texts.items()}
+    moves = {p: text.count("stablehlo.bitcast_convert") for p, text in texts.items()}
+    assert cuts == dict.fromkeys(texts, int(dtype == "bfloat16"))
+    assert moves == {"cpu": 0, "cuda": 0 if dtype == "bfloat16" else 2}
 
 
 def test_casts_between_integers_bools_and_floats():

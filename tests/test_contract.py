@@ -1,5 +1,7 @@
 """mma: which axes are contracted, batch or free; operand and accumulator dtypes; order and precision."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import tilejax as tj
 from tests.helpers import both, normal, tiles
+from tilejax import kernels
 
 A, B, C = normal(5, 7), normal(7, 3, seed=1), normal(5, 3, seed=2)
 
@@ -201,3 +204,14 @@ def test_bytes_are_widened_on_gpus():
 
     assert "(tensor<8x16xi8>, tensor<16x8xi8>) -> tensor<8x8xi32>" in product("cpu")
     assert "(tensor<8x16xi32>, tensor<16x8xi32>) -> tensor<8x8xi32>" in product("cuda")
+
+
+def test_gpus_are_told_to_multiply_float32_as_float32():
+    """Theirs is TF32 where nothing is asked for, in convolutions too."""
+    shapes = {"gemm": [(64, 64), (64, 64)], "conv2d": [(1, 9, 9, 4), (3, 3, 4, 5)]}
+    for name, operands in shapes.items():
+        kernel = tj.jit(getattr(kernels, name), backend="xla")
+        traced = kernel.trace(*(jax.ShapeDtypeStruct(s, np.float32) for s in operands))
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        (product,) = (line for line in text.splitlines() if re.search("dot_general|convolution", line))
+        assert product.count("HIGHEST") == 2

@@ -15,6 +15,7 @@ from tilejax.backends.interpreter import RULES, run
 from tilejax.ir import primitives as ir
 from tilejax.ir.types import Bounds, Order
 
+pytestmark = pytest.mark.usefixtures("on_cpu")  # JAX divides exactly there
 F32 = np.float32
 NAN, INF = np.nan, np.inf
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1

@@ -560,7 +560,7 @@ def digits(size):
 @pytest.mark.parametrize("make", [gray, digits])
 def test_bit_permuted_memories(make, size):
     x = np.arange(size, dtype=np.float32)
-    both(through(make(size)), x, want=x)
+    both(through(make(size)), x, want=x, refused="bytes of SHARED" if size > 2**16 else "")
     assert make(size).prove().enumerated == 0
 
 

@@ -75,7 +75,7 @@ def test_artifacts_run_in_a_process_without_tilejax(tmp_path):
         ),
     }
     for name, (f, args, _) in cases.items():
-        artifact = export.export(jax.jit(f), platforms=["cpu"])(*args)
+        artifact = export.export(jax.jit(f))(*args)
         (tmp_path / f"{name}.bin").write_bytes(artifact.serialize())
         np.savez(tmp_path / f"{name}.npz", *args)
     command = [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path), *cases]

@@ -105,6 +105,7 @@ def test_loops_reductions_and_scans_of_the_language():
     np.testing.assert_array_equal(stored, x + np.array([1, 2, 2, 2, 1], F32))
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_cpu_is_refused():
     with pytest.raises(tj.UnsupportedError, match="needs an NVIDIA GPU, but the kernel is compiled for cpu"):
         tj.jit(kernels.copy, backend="triton")(np.zeros((2, 3), F32))

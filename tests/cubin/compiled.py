@@ -54,6 +54,18 @@ def cases():
         op, _, axes = operators.OPERATORS[name]
         return of(operators.scan(op, axes, False), *operators.arguments(name, 64))
 
+    def casts(x):
+        """Down to short floats and up again."""
+        outs, n = [tj.output_like(x) for _ in range(4)], tj.axis("n", x.shape[0])
+
+        @tj.parallel(1)
+        def _(nest):
+            at = tj.coord(0), tj.shape(n)
+            for out, dtype in zip(outs, ("float16", "bfloat16", "float8_e5m2", "float8_e4m3fn"), strict=True):
+                out(*at).store((x[at] * 2).astype(dtype).astype(x.dtype))
+
+        return outs
+
     heads = (s((1, 2, 512, 64), bf16),) * 3
     steps = {"block_m": 256, "block_n": 128, "block_k": 64}
     return {
@@ -80,6 +92,7 @@ def cases():
         "sobel_median": of(kernels.sobel_median, s((64, 256), f32)),
         "top_k": of(kernels.top_k, s((64, 32000), f32), k=64),
         "long sort": of(kernels.sort, s((4, 20000), f32)),
+        "casts by xla": (tj.jit(casts, backend="xla"), (s((64,), f32),)),
         "long softmax": of(kernels.softmax, s((4, 10**6), f32)),
     }
 
@@ -111,7 +124,12 @@ def main():
         except UnsupportedError as error:
             found[name] = {"error": str(error)}
             continue
-        lowered.compile()
+        compiled = lowered.compile()
+        if name == "casts by xla":
+            found[name] = {
+                "to": sorted(re.findall(r"= (\w+)\[\S* (?:convert|reduce-precision)\(", compiled.as_text()))
+            }
+            continue
         new = [p.read_text() for p in set(Path(dump).glob("*.ptx")) - before]
         found[name] = _facts("\n".join(text for text in new if ".entry tilejax" in text))
     shutil.rmtree(dump)

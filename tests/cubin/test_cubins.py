@@ -17,8 +17,8 @@ def compiled():
 
 
 def made(compiled, key):
-    """A fact of every kernel that was compiled."""
-    return {name: facts[key] for name, facts in compiled.items() if "error" not in facts}
+    """A fact of every kernel of which there is PTX."""
+    return {name: facts[key] for name, facts in compiled.items() if key in facts}
 
 
 def test_every_nest_is_one_launch(compiled):
@@ -87,3 +87,8 @@ def test_batches_are_on_the_matrix_units_if_they_are_large(compiled):
 def test_eight_bit_floats_add_up_in_float32(compiled, name):
     """The warp groups' products of them keep 14 bits of a sum, so they are multiplied as float16, exactly."""
     assert (compiled[name]["mma.sync"], compiled[name]["products"]) == (["f32.f16.f16.f32"], [])
+
+
+def test_xla_rounds_to_short_floats(compiled):
+    """Each cast is there, and the one after it but for bfloat16, to which float32 is cut in place."""
+    assert compiled["casts by xla"]["to"] == ["f16", *["f32"] * 4, "f8e4m3fn", "f8e5m2"]

@@ -45,11 +45,13 @@ def add(plan: Plan, acc: Val, value: Val) -> Val:
         acc.affine is not None and acc.affine.const == 0 and not acc.entries() and acc.affine.base is None
     ):
         groups = value.groups
-        return Val(acc.shape, acc.dtype, convert(value.array, acc.dtype), groups, zero_tail=value.zero_tail)
+        return Val(
+            acc.shape, acc.dtype, convert(plan, value.array, acc.dtype), groups, zero_tail=value.zero_tail
+        )
     acc = unstack(plan, acc)
     groups = unify([acc, value])
     x, y = regroup(plan, acc, groups), regroup(plan, value, groups)
-    return Val(acc.shape, acc.dtype, convert(convert(x, y.dtype) + y, acc.dtype), groups)
+    return Val(acc.shape, acc.dtype, convert(plan, convert(plan, x, y.dtype) + y, acc.dtype), groups)
 
 
 def contract(
@@ -156,7 +158,7 @@ def _ordered(plan: Plan, a: Val, b: Val, acc: Val, a_labels, b_labels, acc_label
             terms.append(regroup(plan, Val(shape, np.dtype(wide), term, rest), groups))
         return total + terms[0] * terms[1]
 
-    total = convert(regroup(plan, start, groups), wide)
+    total = convert(plan, regroup(plan, start, groups), wide)
     total = lax.fori_loop(np.int32(0), np.int32(count), step, total) if count else total
-    result = Val(shape, acc.dtype, convert(total, acc.dtype), groups)
+    result = Val(shape, acc.dtype, convert(plan, total, acc.dtype), groups)
     return rename(result, acc.shape, {label: i for i, label in enumerate(acc_labels)})

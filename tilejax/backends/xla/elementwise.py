@@ -61,12 +61,12 @@ def apply(
     groups = unify(vals)
     arrays = [regroup(plan, v, groups) for v in vals]
     if name == "convert_element_type":
-        out = convert(arrays[0], params["new_dtype"])
+        out = convert(plan, arrays[0], params["new_dtype"])
     else:
         (out,) = [primitive.bind(*arrays, **params)]
         out = out[0] if primitive.multiple_results else out
     tails = _zero_tail(name, params, vals)
-    cut = name == "convert_element_type" and _cuts(arrays[0].dtype, dtype)
+    cut = name == "convert_element_type" and _folded(plan, arrays[0].dtype, dtype)
     bare = lax.convert_element_type(arrays[0], dtype) if cut else None
     witness = vals[0].witness if vals[0].computed else vals[0].array
     witness = witness if name in ("abs", "neg") and groups == vals[0].groups else None
@@ -116,19 +116,28 @@ def _zero_tail(name: str, params: dict[str, Any], vals: list[Val]) -> frozenset[
     return frozenset()
 
 
-def convert(array: Any, dtype: Any) -> Any:
+def convert(plan: Plan, array: Any, dtype: Any) -> Any:
     """A cast that rounds: XLA may otherwise fold a narrowing float cast with a widening one after it."""
     source, target = jnp.dtype(array.dtype), jnp.dtype(dtype)
     if source == target:
         return array
-    if _cuts(source, target):
-        info = jnp.finfo(target)
-        array = lax.reduce_precision(array, info.nexp, info.nmant)
-    return lax.convert_element_type(array, dtype)
+    if not _folded(plan, source, target):
+        return lax.convert_element_type(array, dtype)
+    info = jnp.finfo(target)
+    if target == jnp.bfloat16 and info.nexp <= jnp.finfo(source).nexp:
+        return lax.convert_element_type(lax.reduce_precision(array, info.nexp, info.nmant), dtype)
+    # That would lose what is subnormal in the target, so XLA is to believe that the bits are something else.
+    bits = np.dtype(f"uint{info.bits}")
+    nan = np.asarray(np.nan, target).view(bits)[()]
+    rounded = lax.bitcast_convert_type(lax.convert_element_type(array, dtype), bits)
+    rounded = lax.select(lax.eq(array, array), rounded, lax.full_like(rounded, nan))
+    return lax.bitcast_convert_type(rounded, dtype)
 
 
-def _cuts(source: Any, target: Any) -> bool:
+def _folded(plan: Plan, source: Any, target: Any) -> bool:
     """Whether a cast is one that XLA may fold away."""
+    if plan.folds and jnp.issubdtype(source, np.floating) and jnp.issubdtype(target, np.floating):
+        return jnp.finfo(target).bits <= jnp.finfo(source).bits
     return target == jnp.bfloat16 and source in (np.float32, np.float64)
 
 

@@ -46,12 +46,14 @@ def compile_program(
     that reverse mode takes, on any platform, if it is to be differentiable. The dict `notes` is given what
     became of equations (`Plan.notes`)."""
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in program.jaxpr.invars]
+    gpu = not {"cuda", "rocm"}.isdisjoint(platforms)
     plan = Plan(
         budget=budget,
         differentiable=differentiable,
         notes={} if notes is None else notes,
         drops_nan="cpu" in platforms,
-        doubles_bytes=differentiable or not {"cuda", "rocm"}.isdisjoint(platforms),
+        doubles_bytes=differentiable or gpu,
+        folds=gpu and not differentiable,
     )
     program = simplify(program)
     plan.bare = _only_leaves(program.jaxpr)

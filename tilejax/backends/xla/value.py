@@ -121,6 +121,8 @@ class Plan:
     doubles_bytes: bool = False
     """Whether a product of int8 matrices does: on GPUs XLA gives those that it has no code of its own for to
     a library, which adds them up twice (seen with jax 0.11.2 on an H200, in `jnp.matmul` as well)."""
+    folds: bool = False
+    """Whether casts of all floats may be folded away, as on GPUs, and not only those to bfloat16."""
     exact: set[int] = field(default_factory=set)
     """The ids of the equations whose maximum somebody needs with its NaN."""
     bare: bool = False
