@@ -14,7 +14,8 @@ from test_triton import close, interpreted
 import tilejax as tj
 from tilejax import kernels
 from tilejax.backends.triton import launch
-from tilejax.backends.triton.recut import Blocks, matrices_of
+from tilejax.backends.triton.blocks import Blocks
+from tilejax.backends.triton.recut import matrices_of
 from tilejax.transforms.simplify import simplify
 
 F32 = np.float32
@@ -258,6 +259,28 @@ def test_pixels_as_one_dimension():
         return out
 
     close(interpreted(kernel, x, w), oracle.conv2d(x[None], w)[0], 1e-4)
+
+
+@pytest.mark.usefixtures("matrices")
+def test_a_product_that_is_read_twice():
+    """Once as it is and once turned: each factor has the rows of one and the columns of the other."""
+    x = normal(20, K)
+
+    def kernel(x):
+        out = tj.output((20, 20), F32)
+        m, n, k = tj.axis("m", 20), tj.axis("n", 20), tj.axis("k", K)
+
+        @tj.parallel(1)
+        def _(nest):
+            at = tj.coord(0, 0)
+            value = tj.mma(x[at, tj.shape(m, k)], 2 * x[at, tj.shape(n, k)] + 1, tj.zeros(tj.shape(m, n)))
+            turned = tj.reindex(value, tj.shape(m, n), lambda e: tj.coord(e.index(n), e.index(m)))
+            out(at, tj.shape(m, n)).store(value - 3 * turned)
+
+        return out
+
+    value = x.astype(np.float64) @ (2 * x.astype(np.float64) + 1).T
+    close(interpreted(kernel, x), value - 3 * value.T, 1e-3)
 
 
 def test_what_is_not_cut_anew():

@@ -123,7 +123,7 @@ def launch(
 
     out = None
     if (nest := matrices_of(eqn)) is not None:
-        out = call(functools.partial(matrix, nest), nest.grid, nest.warps, num_stages or nest.stages)
+        out = call(functools.partial(matrix, nest), nest.grid, nest.blocks.warps, num_stages or nest.stages)
     elif (lanes := lanes_of(eqn)) is not None:
         beside, grid = neighbours(eqn, lanes), lane_extents(extents, lanes)
         with contextlib.suppress(NotLanes):

@@ -14,11 +14,14 @@ from jax.extend.core import Literal
 
 from ...ir.domains import unravel
 from .order import grouped
-from .points import Frame
-from .pointwise import Point, Pointwise
+from .points import Frame, Point, key
+from .pointwise import Pointwise
 from .products import product, wide_type
 from .recut import Matrices
 from .tiles import full, scalar
+
+PIECES_FIRST = False
+"""Whether all taps of a part of the channels come before the next part, and not the other way round."""
 
 
 def run(nest: Matrices, position: Any, given: Sequence[Any], interpret: bool) -> None:
@@ -62,13 +65,15 @@ def _contract(nest: Matrices, evaluator: Pointwise, eqn: Any, point: Point, fram
     out, (rows, columns, width) = eqn.outvars[0], (nest.blocks.rows, nest.blocks.columns, nest.blocks.depth)
     this, count = nest.sums[out], nest.places.extents.__getitem__
     factors = this.factors(eqn, point)
-    factors = [*reversed(factors)] if out in nest.turned else factors
+    factors = [*reversed(factors)] if (out, key(point)) in nest.turned else factors
     depth = count(this.depth)
     steps = [*map(count, this.steps), -(-depth // width)]
+    steps = [steps[-1], *steps[:-1]] if PIECES_FIRST else steps
     wide = wide_type(eqn.invars[0].aval.dtype)
 
     def step(position: Any, total: Any) -> Any:
-        *taps, piece = unravel(position, steps)
+        at_step = unravel(position, steps)
+        piece, taps = (at_step[0], at_step[1:]) if PIECES_FIRST else (at_step[-1], at_step[:-1])
 
         def side(var: Any, at: Point, axis: int, shape: tuple[int, int]) -> Any:
             places = piece * np.int32(width) + _line(axis, width)

@@ -19,6 +19,20 @@ from jax import lax
 from ...transforms.affine import Affine, wrap
 from .tiles import as_index, scalar
 
+Point = tuple[Affine, ...]
+"""The coordinates of an element of a tile."""
+ZERO = Affine()
+
+
+def coordinate(atom: Any, extent: int) -> Affine:
+    """The form of an index."""
+    return Affine(0, {atom: 1} if extent > 1 else {})
+
+
+def key(point: Point) -> Any:
+    """What tells points apart."""
+    return tuple((p.const, frozenset(p.coefs.items())) for p in point)
+
 
 class NotPoints(Exception):
     """The nest has to run as it was cut."""

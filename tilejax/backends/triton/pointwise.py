@@ -16,16 +16,9 @@ from jax.extend.core import Literal
 from ...ir.types import Bounds
 from ...transforms.affine import Affine, combine
 from . import elementwise
-from .points import Frame, NotPoints, Places
+from .points import ZERO, Frame, NotPoints, Places, Point, key
 from .tiles import scalar
 from .units import Call
-
-ZERO = Affine()
-Point = tuple[Affine, ...]
-
-
-def coordinate(atom: Any, extent: int) -> Affine:
-    return Affine(0, {atom: 1} if extent > 1 else {})
 
 
 @dataclass
@@ -65,14 +58,14 @@ class Pointwise:
             return Affine(int(var.val)) if aval.dtype == np.int32 else scalar(var.val, aval.dtype)
         if var in self.known:
             return self.known[var]
-        key = (var, *((p.const, frozenset(p.coefs.items())) for p in point))
-        if key not in frame.made:
+        here = var, key(point)
+        if here not in frame.made:
             eqn = self.makers.get(var)
             if eqn is None:
                 raise NotPoints
             rule = _RULES.get(eqn.primitive.name)
-            frame.made[key] = (rule or Pointwise._elementwise)(self, eqn, point, frame)
-        return frame.made[key]
+            frame.made[here] = (rule or Pointwise._elementwise)(self, eqn, point, frame)
+        return frame.made[here]
 
     def combined(self, name: str, *forms: Affine) -> Affine:
         """The sum, or whatever the name says, of forms; in int32."""

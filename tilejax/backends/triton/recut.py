@@ -13,35 +13,10 @@ from typing import Any
 
 from ...transforms.affine import Affine
 from ...transforms.inline import inlined
-from .device import cores, shared_bytes
-from .points import Frame, NotPoints, Places
-from .pointwise import Point, Pointwise, coordinate
-from .tiles import padded
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What a product sums over: `depth` is the whole of the labels that a step takes a piece of, `steps` are
-    the labels that it takes one value of, by their atoms."""
-
-    labels: dict[int, Affine]
-    depth: Any
-    steps: tuple[Any, ...]
-
-    def factors(self, eqn: Any, point: Point) -> list[tuple[Any, Point]]:
-        """The operands of a `tile_mma`, and where they are read for an element of its result."""
-        at = {**dict(zip(eqn.params["acc_labels"], point, strict=True)), **self.labels}
-        labels = eqn.params["a_labels"], eqn.params["b_labels"]
-        return [(v, tuple(at[x] for x in own)) for v, own in zip(eqn.invars, labels, strict=False)]
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The rows and columns of a program, and how much of the depth a step multiplies."""
-
-    rows: int
-    columns: int
-    depth: int
+from .blocks import Blocks, blocks_for
+from .points import Frame, NotPoints, Places, Point, coordinate, key
+from .pointwise import Pointwise
+from .sums import Sum, sum_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +38,7 @@ class Matrices:
     rows: tuple[Any, ...]
     columns: tuple[Any, ...]
     turned: frozenset[Any]
-    """The products whose first factor has the columns."""
+    """The products whose first factor has the columns, by their result and the point of an element."""
     sums: dict[Any, Sum]
     blocks: Blocks
     itemsize: int
@@ -78,18 +53,8 @@ class Matrices:
         return self.count(self.outer), -(-rows // self.blocks.rows), -(-columns // self.blocks.columns)
 
     @property
-    def warps(self) -> int:
-        return 4 if self.blocks.rows * self.blocks.columns <= 8192 else 8
-
-    @property
     def stages(self) -> int:
-        """Three, or four of short numbers; fewer where their loads would not fit."""
-        step = (self.blocks.rows + self.blocks.columns) * self.blocks.depth * self.itemsize
-        return max(1, min(4 if self.itemsize <= 2 else 3, (shared_bytes() - _SPARE) // step))
-
-
-_SPARE = 24 * 1024
-"""Bytes of shared memory that are left to exchanges between threads."""
+        return self.blocks.stages(self.itemsize)
 
 
 def matrices_of(eqn: Any) -> Matrices | None:
@@ -130,16 +95,17 @@ class _Reader:
         tile, evaluator.element = self._stored(stores, evaluator, frame)
         for store in stores:
             evaluator.array(store.invars[1], tile, frame)
+        if not self.sums:
+            raise NotPoints
         dims = [d for d in range(len(tile)) if self.places.extents[d] > 1]
         outer, rows, columns, turned = self._roles(dims)
         itemsize = max(v.aval.dtype.itemsize for out in self.sums for v in evaluator.makers[out].invars[:2])
         count = self.places.extents.__getitem__
         m, n = math.prod(map(count, rows)), math.prod(map(count, columns))
-        if outer and m * n < _LEAST:
+        if max(m, n) > _MOST or (outer and m * n < _LEAST):
             raise NotPoints
         depth = max(count(s.depth) for s in self.sums.values())
-        programs = math.prod(map(count, outer))
-        blocks = _blocks(m, n, depth, programs, itemsize, len(self.sums))
+        blocks = blocks_for(m, n, depth, math.prod(map(count, outer)), itemsize, len(self.sums))
         return Matrices(
             jaxpr, self.places, indices, stores, tile, evaluator.element, outer, rows, columns, turned,
             self.sums, blocks, itemsize,
@@ -178,44 +144,21 @@ class _Reader:
         """Notes what the factors of a product vary along."""
         out = eqn.outvars[0]
         if out not in self.sums:
-            self.sums[out] = self._sum(eqn)
+            self.sums[out] = sum_of(eqn, self.places)
         used = []
         for var, at in self.sums[out].factors(eqn, point):
             inner = Frame(self.places, inner=True, used=set())
             evaluator.array(var, at, inner)
             used.append(frozenset(map(self.places.owner, inner.used or ())))
-        self.factors.append((out, *used))
+        self.factors.append(((out, key(point)), *used))
         evaluator.array(eqn.invars[2], point, frame)
-
-    def _sum(self, eqn: Any) -> Sum:
-        """The longest label is cut into pieces; if that is short, so is the whole of it and what is next to
-        it."""
-        p, out = eqn.params, eqn.outvars[0]
-        extents = dict(zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True))
-        labels = [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"]]
-        self.places.extents.update({(out, x): extents[x] for x in labels})
-        held = [max(reversed(labels), key=extents.__getitem__)] if labels else []
-        if not held or extents[held[0]] < _PIECE // 2:
-            held = []
-            for x in reversed(labels):
-                if extents[x] * math.prod(extents[y] for y in held) > _PIECE:
-                    break
-                held.append(x)
-        parts, size = [], 1
-        for x in held:
-            if extents[x] > 1:
-                parts.append(((out, x), size))
-            size *= extents[x]
-        self.places.compose((out, "depth"), size, parts)
-        rest = tuple((out, x) for x in labels if x not in held)
-        return Sum({x: coordinate((out, x), extents[x]) for x in labels}, (out, "depth"), rest)
 
     def _roles(self, dims: Sequence[int]) -> tuple[Any, Any, Any, frozenset[Any]]:
         """The outer dimensions, the rows, the columns, among which is the last one, and what is turned."""
         turned, left, right = set(), [], []
-        for out, a, b in self.factors:
+        for this, a, b in self.factors:
             if dims and dims[-1] in a and dims[-1] not in b:
-                turned.add(out)
+                turned.add(this)
                 a, b = b, a
             left.append(a)
             right.append(b)
@@ -225,20 +168,7 @@ class _Reader:
         return tuple(d for d in dims if d in both), rows, columns, frozenset(turned)
 
 
-def _blocks(m: int, n: int, depth: int, outer: int, itemsize: int, count: int) -> Blocks:
-    """The largest blocks of which there are enough to go round."""
-    sizes = [(64, 128)] if itemsize >= 4 else [(128, 256), (128, 128), (64, 128), (64, 64)]
-    sizes = [s for s in sizes if math.prod(s) * count <= _MOST] or sizes[-1:]
-    for rows, columns in sizes:
-        rows, columns = (max(16, min(size, padded(k))) for size, k in ((rows, m), (columns, n)))
-        if outer * -(-m // rows) * -(-n // columns) >= cores():
-            break
-    least = 32 if itemsize == 1 else 16
-    return Blocks(rows, columns, max(least, min(_PIECE * 2 // itemsize, padded(depth))))
-
-
-_PIECE = 64
 _LEAST = 256
-"""A product of fewer elements is none for the matrix units."""
-_MOST = 2**15
-"""The elements of the sums of a program."""
+"""A product of fewer elements is none for the matrix units, if there are many."""
+_MOST = 2**31 - 2**16
+"""So many rows or columns are counted in 32 bits."""
