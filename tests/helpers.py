@@ -12,8 +12,9 @@ import pytest
 import tilejax as tj
 
 RUNNERS: dict[str, Callable[..., Any]] = {"jit": tj.jit, "interpret": tj.interpret}
-if jax.default_backend() == "gpu":
-    RUNNERS["triton"] = functools.partial(tj.jit, backend="triton")
+if jax.default_backend() == "gpu":  # where plain `jit` is one of these
+    del RUNNERS["jit"]
+    RUNNERS |= {name: functools.partial(tj.jit, backend=name) for name in ("xla", "triton")}
 
 
 def same(got: Any, want: Any, *, rtol: float = 0.0, atol: float = 0.0) -> None:
@@ -43,7 +44,7 @@ def _plain(x: np.ndarray) -> np.ndarray:
 def both(
     kernel: Callable[..., Any], *args: Any, want: Any, rtol: float = 0.0, atol: float = 0.0, refused: str = ""
 ) -> None:
-    """``tj.jit(kernel)(*args)`` and ``tj.interpret(kernel)(*args)`` are both ``want``.
+    """``tj.jit(kernel)(*args)``, on a GPU by each backend, and ``tj.interpret(kernel)(*args)`` are ``want``.
 
     ``refused`` is what backend triton says of the kernel, where it can't run it.
     """
@@ -55,7 +56,7 @@ def both(
         try:
             same(runner(kernel)(*args), want, rtol=rtol, atol=atol)
         except Exception as error:
-            error.add_note(f"run by tj.{name}")
+            error.add_note(f"run by {name}")
             raise
 
 

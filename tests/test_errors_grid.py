@@ -11,6 +11,7 @@ SC = tj.ScopeError
 LEAKED: list = []
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("scope", ["DEVICE", "GROUP", "SUBGROUP"])
 def test_scopes_that_the_cpu_has_not(scope):
     def kernel(x):
@@ -26,6 +27,7 @@ def test_scopes_that_the_cpu_has_not(scope):
     rejected(case, lambda: tj.jit(kernel)(np.ones(2, np.float32)))
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_scopes_that_the_cpu_has():
     def kernel(x):
         out = tj.output_like(x)

@@ -47,6 +47,7 @@ def test_transformations():
         np.testing.assert_allclose(tangents, a[1] @ b + 2 * a[0] @ b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_it_is_compiled_as_the_plain_product_is():
     """No memory is left, and no loop: the steps are one contraction."""
     a, b = normal(65, 70), normal(70, 66)

@@ -14,6 +14,8 @@ import tilejax as tj
 from tests.test_structure import lower, operations, temporaries
 from tilejax import kernels
 
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
 
 def histogram(
     ids: tj.TensorView, values: tj.TensorView, places: int, *, block: int, items: int = 16, first: int = 0

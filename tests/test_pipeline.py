@@ -179,6 +179,7 @@ def test_every_schedule_gives_what_the_steps_give_in_order(name, trips, columns)
     same(tj.jit(kernel)(x), want(x))
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize("name", KERNELS)
 def test_xla_sees_no_difference_between_schedules(name):
     """So one of them stands for all above: windows and intervals change nothing of what is compiled."""

@@ -96,6 +96,7 @@ class TestPlacement:
         with pytest.raises(tj.UnsupportedError, match=rf"memory right .*{total} bytes of SHARED.* has 32768"):
             check_placement(tj.make_jaxpr(kernels.manual_gemm)(a, a, **blocks), METAL, "k")
 
+    @pytest.mark.usefixtures("on_cpu")
     def test_it_is_checked_when_a_kernel_is_compiled(self):
         a = np.ones((8, 8), np.float32)
         np.testing.assert_array_equal(kernels.manual_gemm(a, a, scope=S.WORKER, resource=R.PRIVATE), 8 * a)

@@ -6,6 +6,7 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import tilejax as tj
 from tests.helpers import equations, normal
@@ -88,6 +89,7 @@ def structs(blocks):
     return jax.ShapeDtypeStruct((n, 256), jnp.float32), jax.ShapeDtypeStruct((256, n), jnp.float32)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_program_and_stablehlo_do_not_grow_with_the_grid():
     """64 blocks and 65,536 blocks: the same operations."""
     few, many = structs(8), structs(256)
@@ -127,6 +129,7 @@ def test_one_trace_per_distinct_key_and_none_on_a_repeat():
     assert len(calls) == 3
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_inside_another_jit_it_traces_inline_and_once():
     kernel, calls = counting(gemm)
     run = tj.jit(kernel)

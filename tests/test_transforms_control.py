@@ -220,6 +220,7 @@ def test_eval_shape_and_avals():
     assert (out.shape, str(out.dtype)) == ((2, 3, 4), "float16")
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_lower_trace_and_compile():
     x = normal(3, 5)
     lowered = kernels.row_sum.lower(x)
@@ -260,6 +261,7 @@ def test_checkpointed_scan():
     np.testing.assert_allclose(jax.grad(run)(weights), jax.grad(plain)(weights), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_calls_are_inline():
     """In one compiled function: nothing is called from the module's `main`."""
     run = jax.jit(lambda x: kernels.exp(kernels.exp(x)))
