@@ -35,8 +35,10 @@ _MOST = 2**15
 
 
 def blocks_for(rows: int, columns: int, depth: int, outer: int, itemsize: int, products: int) -> Blocks:
-    """The largest blocks of which there are enough to go round."""
-    sizes = [(64, 128)] if itemsize >= 4 else [(128, 256), (128, 128), (64, 128), (64, 64)]
+    """The largest blocks of which there are enough to go round; tall ones for few columns, for each program
+    loads all that these are multiplied with."""
+    tall = [(256, 64)] if columns <= 64 else []
+    sizes = [(64, 128)] if itemsize >= 4 else [*tall, (128, 256), (128, 128), (64, 128), (64, 64)]
     sizes = [*(s for s in sizes if s[0] * s[1] * products <= _MOST), (64, 32)]
     height = width = 0
     for size in sizes:
