@@ -66,7 +66,8 @@ def gemm(
 
 
 def _blocks(a: tj.TensorView, b: tj.TensorView) -> tuple[int, int, int]:
-    """The default sizes of M, N and K: on a GPU the largest of which there are enough to go round."""
+    """The default sizes of M, N and K: on a GPU the largest of which there are enough to go round, also by
+    sharing a long K where the result is small."""
     if not on_gpu():
         return 128, 128, 512
     if a.dtype.itemsize >= 4:
@@ -74,4 +75,6 @@ def _blocks(a: tj.TensorView, b: tj.TensorView) -> tuple[int, int, int]:
     for rows, columns in ((128, 256), (128, 128)):
         if tj.cdiv(a.shape[0], rows) * tj.cdiv(b.shape[1], columns) >= 128:
             return rows, columns, 128 // a.dtype.itemsize
+    if a.shape[1] >= 8192 and a.shape[0] * b.shape[1] <= 2**19:
+        return 128, 128, 128 // a.dtype.itemsize
     return 64, 64, 256 // a.dtype.itemsize

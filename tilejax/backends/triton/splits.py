@@ -14,14 +14,14 @@ from .device import cores
 from .schedule import contracts, lane_extents, lanes_of, rows_of, tiles_of
 from .tiles import padded
 
-RESIDENT = 4
+RESIDENT = 8
 """The programs that a multiprocessor should have at once."""
-PRODUCTS = 1
+PRODUCTS = 2
 """The same of programs with products."""
 LONG = 32
 """Fewer steps are done before two more launches are."""
 LEAST = 4
-"""The steps that are worth a program."""
+"""The steps that are worth a program; so many times what it leaves must it load at least, too."""
 
 
 PIECE = 4096
@@ -54,4 +54,17 @@ def pieces(nest: Any, loop: Any) -> int:
     steps = math.prod(loop.params["extents"]) if trips is None else len(trips)
     if steps < LONG:
         return 1
-    return min(cores() * (PRODUCTS if products else RESIDENT) // max(programs, 1), steps // LEAST)
+    left = sum(v.aval.size * v.aval.dtype.itemsize for v in loop.outvars)
+    least = max(LEAST, -(-LEAST * left // max(_loaded(loop.params["body"].jaxpr), 1)))
+    return min(cores() * (PRODUCTS if products else RESIDENT) // max(programs, 1), steps // least)
+
+
+def _loaded(jaxpr: Any) -> int:
+    """The bytes that a step loads."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        if "body" in eqn.params:
+            total += math.prod(eqn.params["extents"]) * _loaded(eqn.params["body"].jaxpr)
+        elif eqn.primitive.name == "tile_load":
+            total += eqn.outvars[0].aval.size * eqn.outvars[0].aval.dtype.itemsize
+    return total

@@ -31,8 +31,7 @@ ROOM = 4
 def whole(eqn: Any, platforms: tuple[str, ...]) -> tuple[Any, Callable[[list[Any]], list[Any]]]:
     """An equation as `lax` on whole arrays of the platforms: the jaxpr, and its results from the operands."""
     variables = list(dict.fromkeys(v for v in eqn.invars if not isinstance(v, Literal)))
-    program = _compat.trace_closed(list, [])
-    program = _compat.rebuild(program.jaxpr, variables, eqn.outvars, [eqn])
+    program = _compat.closed(variables, eqn.outvars, [eqn])
     closed = compile_program(program, TEMPORARY_BYTES, platforms=platforms)
 
     def run(operands: list[Any]) -> list[Any]:
