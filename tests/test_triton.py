@@ -1,12 +1,15 @@
 """The bodies of the Triton lowering in Pallas's interpreter, on the CPU."""
 
 import functools
+from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import kernel_cases
 import numpy as np
 import oracle
 import pytest
+from jax.experimental.pallas import triton as plgpu
 
 import tilejax as tj
 from tilejax import kernels
@@ -14,6 +17,7 @@ from tilejax.backends.triton import launch, lower
 from tilejax.ir.jaxprs import equations
 
 F32 = np.float32
+plgpu_store = plgpu.store
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Each kernel runs once: it is the compilation that takes time."""
 
@@ -23,11 +27,20 @@ def interpreted(kernel, *args, **options):
     traced = (kernel if hasattr(kernel, "__wrapped__") else tj.jit(kernel)).__wrapped__._tilejax_kernel.trace(
         args, options
     )
+    run = functools.partial(lower.run, traced.program, num_warps=None, num_stages=None, interpret=True)
     # On a GPU the interpreter's scatters would write an element twice, in any order.
-    with jax.default_device(jax.devices("cpu")[0]):
-        run = functools.partial(lower.run, traced.program, num_warps=None, num_stages=None, interpret=True)
-    out = jax.jit(lambda *operands: run(operands), compiler_options=QUICK)(*traced.operands)
+    with jax.default_device(jax.devices("cpu")[0]), mock.patch.object(plgpu, "store", _store):
+        out = jax.jit(lambda *operands: run(operands), compiler_options=QUICK)(*traced.operands)
     return jax.tree.unflatten(traced.results, out)
+
+
+def _store(place, value, *, mask=None):
+    """Where the mask is false the interpreter stores what was there, also over what it stores there now: such
+    elements go to no place at all."""
+    if mask is not None:
+        (offsets,) = place.transforms[-1].indices
+        place = place.ref.at[jnp.where(mask, offsets, place.ref.size)]
+    plgpu_store(place, value)
 
 
 @pytest.mark.parametrize("name", sorted(kernel_cases.CASES))
@@ -246,3 +259,91 @@ def test_gathers_of_what_was_loaded(bounds):
             if 0 <= k < 64:
                 want[i, j] = whole[:, k]
     np.testing.assert_array_equal(interpreted(kernel, x, at), want)
+
+
+def test_grids_without_axes_and_with_an_axis_of_one():
+    """Programs along the other axis are lanes, and an index that is always 0 is where they load from."""
+    x = np.arange(60, dtype=np.int32).reshape(3, 20)
+    one, n = tj.axis("one", 1), tj.axis("n", 3)
+
+    def kernel(x):
+        out, whole = tj.output((20, 3), x.dtype), tj.output((3,), x.dtype)
+        unit, lanes = tj.axis("unit", 1), tj.axis("lanes", 20)
+
+        @tj.parallel(unit, lanes)
+        def _(nest):
+            first = nest.index(unit)
+
+            @nest.pipeline(4, carry=tj.zeros(tj.shape(n), np.int32))
+            def last(step, total):
+                return total * 2 + tj.reshape(x[tj.coord(first, 0), tj.shape(one, n)], tj.shape(n))
+
+            out(tj.coord(nest.index(lanes), first), tj.shape(one, n)).store(last + nest.index(lanes))
+
+        @tj.parallel()
+        def _(_):
+            column = tj.sum(x[tj.coord(0, 0), tj.shape(n, tj.axis("all", 20))], n)
+            third = tj.reindex(column, tj.shape(n), lambda e: tj.coord(e.index() * 7))
+            whole(tj.coord(0), tj.shape(n)).store(third)
+
+        return out, whole
+
+    out, whole = interpreted(kernel, x)
+    np.testing.assert_array_equal(out, 15 * x[0, :3] + np.arange(20)[:, None])
+    np.testing.assert_array_equal(whole, x.sum(0)[[0, 7, 14]])
+
+
+def test_a_reindex_that_only_transposes_a_tile_of_lanes():
+    x = np.arange(60, dtype=np.int32).reshape(3, 20)
+    rows, columns = tj.axis("rows", 3), tj.axis("columns", 4)
+
+    def kernel(x):
+        out = tj.output((16, 4, 3), x.dtype)
+
+        @tj.parallel(16)
+        def _(nest):
+            tile = x[tj.coord(0, nest.index()), tj.shape(rows, columns)]
+            turned = tj.reindex(
+                tile, tj.shape(columns, rows), lambda e: tj.coord(e.index(rows), e.index(columns))
+            )
+            out(tj.coord(nest.index(), 0, 0), tj.shape(1, columns, rows)).store(turned)
+
+        return out
+
+    np.testing.assert_array_equal(interpreted(kernel, x), [x[:, i : i + 4].T for i in range(16)])
+
+
+def test_a_product_that_is_sorted():
+    """It is no product of matrices: what is stored is not made of its elements one by one."""
+    a, b = np.arange(12, dtype=F32).reshape(3, 4), kernel_cases.normal(4, 2)
+    m, n, k = tj.axis("m", 3), tj.axis("n", 2), tj.axis("k", 4)
+
+    def kernel(a, b):
+        out = tj.output((3, 2), F32)
+
+        @tj.parallel(1)
+        def _(_):
+            left, right = a[tj.coord(0, 0), tj.shape(m, k)], b[tj.coord(0, 0), tj.shape(k, n)]
+            both = tj.sort(tj.mma(left, right, tj.zeros(tj.shape(m, n))), n)
+            out(tj.coord(0, 0), tj.shape(m, n)).store(both[0])
+
+        return out
+
+    close(interpreted(kernel, a, b), np.sort(a.astype(np.float64) @ b, -1))
+
+
+def test_stores_that_hang_out_of_their_view():
+    """What is dropped has the address of something else that is stored at once."""
+    x = np.arange(12, dtype=F32).reshape(3, 4)
+    rows, columns = tj.axis("rows", 3), tj.axis("columns", 4)
+
+    def kernel(x):
+        out = tj.output((4, 3), F32)
+
+        @tj.parallel(1)
+        def _(_):
+            out(tj.coord(0, -1), tj.shape(rows, columns)).store(x[tj.coord(0, 0), tj.shape(rows, columns)])
+
+        return out
+
+    np.testing.assert_array_equal(interpreted(kernel, x), [*x[:, 1:], [0, 0, 0]])

@@ -21,6 +21,11 @@ class Splits(str):
     """The name of the axis of splits, the first of its nest."""
 
 
+def is_split(nest: Any) -> bool:
+    """Whether a nest has one."""
+    return any(isinstance(name, Splits) for name in nest.params["names"])
+
+
 def nest_of(
     nest: Any, program: Callable[..., list[Any]], consts: Sequence[Any], views: Sequence[Any], splits: int = 0
 ) -> list[Any]:

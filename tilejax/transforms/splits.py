@@ -22,7 +22,7 @@ from ..ir import primitives as ir
 from ..ir.monoids import COMBINE, identity
 from ..ir.types import Order
 from .accumulate import operations
-from .parts import INDEX, Splits, nest_of, put, take
+from .parts import INDEX, is_split, nest_of, put, take
 from .pipeline import needed, static_trips
 from .replace import Rules, evaluate, read, replaced, typed
 
@@ -42,7 +42,7 @@ def split_loops(program: Any, pieces: Pieces) -> Any:
 
 def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
     """The first loop of a parallel nest that is to be split, and into how many ranges."""
-    if eqn.primitive.name != "tile_parallel" or isinstance(eqn.params["names"][0], Splits):
+    if eqn.primitive.name != "tile_parallel" or is_split(eqn):
         return None
     eqns = eqn.params["body"].jaxpr.eqns
     for loop in eqns:

@@ -216,6 +216,8 @@ class LaneKernel:
                 at[k] = place[to]
             rest = as_grid(cells[tuple(at)])
             rest = each(lambda x: lax.broadcast_in_dim(x, (x.shape[0], *extents), long), rest)
+            if not coords:  # every dimension is one of the result's
+                return rest[()]
             found = fallback.cells[place]
             for inner in np.ndindex(rest.shape):
                 here = [c.cells[place] == np.int32(n) for c, n in zip(coords, inner, strict=True)]
@@ -299,7 +301,7 @@ class LaneKernel:
         extents, rank = padded_shape(long), len(long)
         index_type = view.index_type
         edges = list(self.facts.edges(eqn, view))
-        starts = [s.cells[()] if isinstance(s, Lanes) else jnp.reshape(s, (1,)) for s in starts]
+        starts = [s.cells[()] if isinstance(s, Lanes) else lax.broadcast(s, (1,)) for s in starts]
         stores = eqn.primitive.name == "tile_store"
 
         def at(place: tuple[int, ...]) -> Any:

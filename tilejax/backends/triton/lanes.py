@@ -77,7 +77,7 @@ def grid(shape: Sequence[int], fn: Callable[[tuple[int, ...]], Any]) -> np.ndarr
 def spread(value: Any, shape: tuple[int, ...]) -> Lanes:
     """A scalar, traced or of lanes, as a tile."""
     extents = padded_shape([n for n in shape if not is_short(n)])
-    array = value.cells[()] if isinstance(value, Lanes) else jnp.reshape(value, (1,))
+    array = value.cells[()] if isinstance(value, Lanes) else lax.broadcast(value, (1,))
     array = lax.broadcast_in_dim(array, (array.shape[0], *extents), (0,))
     return Lanes(shape, grid(shape, lambda _: array))
 

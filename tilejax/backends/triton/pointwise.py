@@ -75,7 +75,7 @@ class Pointwise:
         return found
 
     def _elementwise(self, eqn: Any, point: Point, frame: Frame) -> Any:
-        name, (out,) = eqn.primitive.name, eqn.outvars
+        name, out = eqn.primitive.name, eqn.outvars[0]
         if name.startswith("tile_") or "body" in eqn.params:
             raise NotPoints
         operands = [(v, point if v.aval.shape else ()) for v in eqn.invars]

@@ -10,7 +10,7 @@ from ..._errors import UnsupportedError
 from ...ir.jaxprs import equations
 from ...transforms.accumulate import operations
 from ...transforms.hazards import hazard
-from ...transforms.parts import Splits
+from ...transforms.parts import is_split
 from . import merges
 from .device import cores, shared_bytes
 from .lanes import is_short
@@ -111,8 +111,7 @@ def lanes_of(eqn: Any) -> tuple[int, int] | None:
     run as one; None if they are large."""
     extents, jaxpr = eqn.params["extents"], eqn.params["body"].jaxpr
     stored = [e.invars[1].aval for e in equations(jaxpr.eqns) if e.primitive.name == "tile_store"]
-    splits = isinstance(eqn.params["names"][0], Splits)
-    axes = [i for i, n in enumerate(extents) if n > 1 and not (splits and i == 0)]
+    axes = [i for i, n in enumerate(extents) if n > 1 and not (is_split(eqn) and i == 0)]
     if not axes or not stored or max(math.prod(a.shape) for a in stored) > _SMALL:
         return None
     axis = axes[-1]
