@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tilejax as tj
-from tests.wrong import ARGUMENTS, Wrong, rejected
+from tests.wrong import ARGUMENTS, Wrong, bench, rejected
 
 SC = tj.ScopeError
 LEAKED: list = []
@@ -158,6 +158,36 @@ def test_values_of_jax_that_outlive_their_nest():
         tj.jit(computes_with_an_index_of_a_closed_grid)(x)  # wrong
 
     rejected(Wrong(SC, r"closed_grid.*parallel\(2\).*closed", call), call)
+
+
+def adds_what_no_index_holds(s):
+    return s.out(tj.coord(s.i + 2**31, 0), tj.shape(1, 1))  # wrong
+
+
+def takes_an_element_of_an_index(s):
+    return s.out(tj.coord(s.i[0], 0), tj.shape(1, 1))  # wrong
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Wrong(tj.DtypeError, r"kernel kernel: 2147483648 does not fit.*int32", adds_what_no_index_holds),
+        Wrong(tj.TileTypeError, "kernel kernel: an index.*no elements", takes_an_element_of_an_index),
+    ],
+)
+def test_what_jax_says_of_scalars_has_a_line(case):
+    rejected(case, lambda: bench(case.program))
+
+
+def test_users_own_errors_stay_theirs():
+    def kernel(x):
+        @tj.parallel(2)
+        def _(nest):
+            raise error
+
+    for error in (OverflowError("mine"), IndexError("mine")):
+        with pytest.raises(type(error), match="mine"):
+            tj.jit(kernel)(np.ones(4, np.float32))
 
 
 def test_the_next_kernel_is_not_disturbed_by_one_that_failed():

@@ -191,7 +191,20 @@ def explained(error: Exception, kernel: str) -> TileError | None:
             "static_argnames",
             loc=loc,
         )
-    if not isinstance(error, TypeError) or isinstance(error, TileError):
+    if isinstance(error, TileError):
+        return None
+    if isinstance(error, OverflowError) and text.startswith("An overflow was encountered while parsing"):
+        return DtypeError(
+            f"kernel {kernel}: {text.rpartition(' ')[2]} does not fit the dtype of the index or the scalar "
+            "that it meets; indices are int32. Cast that first, to a dtype that holds both",
+            loc=loc,
+        )
+    if isinstance(error, IndexError) and text.startswith("Too many indices: array is 0-dimensional"):
+        return TileTypeError(
+            f"kernel {kernel}: an index or a scalar is one number and has no elements: use it as it is",
+            loc=loc,
+        )
+    if not isinstance(error, TypeError):
         return None
     if _NAMES_OURS.search(text):
         return TileTypeError(
