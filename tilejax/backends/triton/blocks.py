@@ -18,12 +18,17 @@ class Blocks:
 
     @property
     def warps(self) -> int:
-        return 4 if self.rows * self.columns <= 8192 else 8
+        return 4 if self._small else 8
 
     def stages(self, itemsize: int) -> int:
-        """Three, or four of short numbers; fewer where their loads would not fit."""
+        """Three, so that a multiprocessor has room for several programs; four for the largest, which is alone
+        there, if their loads fit."""
         step = (self.rows + self.columns) * self.depth * itemsize
-        return max(1, min(4 if itemsize <= 2 else 3, (shared_bytes() - _SPARE) // step))
+        return max(1, min(3 if self._small else 4, (shared_bytes() - _SPARE) // step))
+
+    @property
+    def _small(self) -> bool:
+        return self.rows * self.columns <= 128 * 128
 
 
 _SPARE = 24 * 1024
@@ -35,10 +40,8 @@ _MOST = 2**15
 
 
 def blocks_for(rows: int, columns: int, depth: int, outer: int, itemsize: int, products: int) -> Blocks:
-    """The largest blocks of which there are enough to go round; tall ones for few columns, for each program
-    loads all that these are multiplied with."""
-    tall = [(256, 64)] if columns <= 64 else []
-    sizes = [(64, 128)] if itemsize >= 4 else [*tall, (128, 256), (128, 128), (64, 128), (64, 64)]
+    """The largest blocks of which there are enough to go round."""
+    sizes = [(64, 128)] if itemsize >= 4 else [(128, 256), (128, 128), (64, 128), (64, 64)]
     sizes = [*(s for s in sizes if s[0] * s[1] * products <= _MOST), (64, 32)]
     height = width = 0
     for size in sizes:
