@@ -80,9 +80,11 @@ def _plan(eqn: Any, depth: int, slices: Slices) -> _Pieces | None:
     p = eqn.params
     extents = dict(zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True))
     labels = [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"] and extents[x] != 1]
+    if 0 in extents.values():
+        return None
     while labels and extents[labels[-1]] <= depth:
         depth //= extents[labels.pop()]
-    if not labels or 0 in extents.values():
+    if not labels:
         return None
     last, most = extents[labels[-1]], max(depth, 1)
     fitting = (n for n in range(most, most // 2, -1) if last % n == 0 and n % min(most, _LINE) == 0)
