@@ -35,8 +35,15 @@ class Load:
 
 
 def is_less(eqn: Any) -> bool:
-    """Whether a gather gives so much less than it takes from that it had better be loaded again."""
-    return math.prod(eqn.outvars[0].aval.shape) * 16 <= math.prod(eqn.invars[0].aval.shape)
+    """Whether a gather had better be loaded again: it gives much less than it takes from, or would look at
+    too many elements."""
+    given, taken = math.prod(eqn.outvars[0].aval.shape), eqn.invars[0].aval.shape
+    looked = given * math.prod(n for n, d in zip(taken, eqn.params["dims"], strict=True) if d is None)
+    return given * 16 <= math.prod(taken) or looked > _MANY
+
+
+_MANY = 2**16
+"""The elements that a select may look at."""
 
 
 def pick(load: Load, eqn: Any, values: Sequence[Any]) -> Any:

@@ -10,10 +10,12 @@ import jax
 from jax.extend.core import Literal
 
 from ...ir.jaxprs import bind, literal
+from ...transforms.selections import share_selections
 from ...transforms.simplify import simplify
 from .launch import launch
 from .pieces import pieces
 from .prefetch import overlapped
+from .sorting import shares
 from .splits import split
 from .whole import scattered, whole
 
@@ -31,7 +33,8 @@ def run(
     cuda = platforms == ("cuda",) and not interpret
     around = ("cpu",) if interpret else platforms  # of what XLA runs between the launches
     plain = simplify(program)  # Triton places values itself, memories among them
-    jaxpr = overlapped(split(pieces(scattered(plain, around)))).jaxpr
+    shared = share_selections(scattered(plain, around), shares)
+    jaxpr = overlapped(split(pieces(shared))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:

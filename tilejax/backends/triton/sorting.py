@@ -12,6 +12,7 @@ from jax import lax
 
 from ...ir.jaxprs import equations
 from . import bitonic, merges
+from .device import cores
 from .pairs import Pairs
 from .scratch import Need, Scratch, rows_at
 from .selection import scratch_size, select
@@ -21,6 +22,8 @@ _LONG = 2048
 """Rows from this length on are selected from by a search, if few are wanted; shorter ones by a network."""
 _FEW = 8
 """How many times longer than what is wanted, at least."""
+_PART = 8192
+"""Rows are not shared in shorter parts."""
 _MOST = 4096
 """What a search selects at most: more are taken from a sort."""
 
@@ -46,6 +49,15 @@ def needs_of(jaxpr: Any, length: int = 0) -> list[Need]:
 def searches(n: int, k: float, streams: bool) -> bool:
     """Whether the first `k` of rows of `n` are found by a search."""
     return k <= _MOST and (streams or n >= max(_LONG, _FEW * k))
+
+
+def shares(nest: Any, eqn: Any) -> int:
+    """Into how many parts of one length to cut the rows of a selection, where programs are few: two for each
+    multiprocessor, if the rows are that long. Parts start where rows of eight elements do."""
+    n, k = eqn.invars[0].aval.shape[eqn.params["axis"]], eqn.params["k"]
+    programs = max(math.prod(nest.params["extents"]), 1)
+    most = min(2 * cores() // programs, n // max(_PART, _FEW * k))
+    return next((parts for parts in range(most, 3, -1) if n % (8 * parts) == 0), 1)
 
 
 def sort(
