@@ -12,16 +12,20 @@ from .tiles import last
 
 _SMALL = 16
 """Up to so many terms are multiplied and added where a matrix unit's smallest product is mostly padding."""
-_FEW = 32
-"""Up to so many products are written out."""
+_FEW = 48
+"""Up to so many dots are written out: more take long to compile."""
+_HELD = 2**16
+"""The operands of dots lie in shared memory, which may have to hold so many elements of one at once."""
 
 
-def way(count: int, rows: int, depth: int, columns: int) -> str:
-    """How `count` products of padded extents are best had: as "sums" of products of columns and rows, as
-    "dots" one by one, or in "order", a contracted index at a time."""
-    if count > 1 and depth <= _SMALL and rows * columns <= 4 * _SMALL**2:
+def way(count: int, rows: int, depth: int, columns: int, each: int) -> str:
+    """How `count` products of padded extents, of `each` so many dots, are best had: as "sums" of products of
+    columns and rows, as "dots", or in "order", a contracted index at a time."""
+    if count == 1:
+        return "dots"
+    if depth <= _SMALL and rows * columns <= 4 * _SMALL**2:
         return "sums"
-    return "dots" if count <= _FEW else "order"
+    return "dots" if count * each <= _FEW and count * depth * max(rows, columns) <= _HELD else "order"
 
 
 def sums(left: Any, right: Any, wide: Any) -> Any:

@@ -12,7 +12,7 @@ from jax import lax
 
 from ...ir.domains import unravel
 from . import batched
-from .products import matrices, wide_type
+from .products import dots_of, matrices, wide_type
 from .tiles import masked, padded, select_sum
 
 
@@ -38,7 +38,9 @@ def mma(
     if 0 in extents.values():
         return acc
     batch, rows, summed, cols = roles(names)
-    wide, how = wide_type(a.dtype), way(names, shapes) if allow_reassociation else "order"
+    wide, how = wide_type(a.dtype), "order"
+    if allow_reassociation:
+        how = way(names, shapes, dots_of(a.dtype, b.dtype, precision))
     if how == "order":
         return _in_order(a, b, acc, extents, a_labels, b_labels, acc_labels, summed, wide)
     for x in summed:
@@ -75,13 +77,14 @@ def roles(names: Sequence[Sequence[int]]) -> tuple[list[int], list[int], list[in
     )
 
 
-def way(names: Sequence[Sequence[int]], shapes: Sequence[Sequence[int]]) -> str:
-    """How a contraction that may be reassociated is had, as `batched.way` says it."""
+def way(names: Sequence[Sequence[int]], shapes: Sequence[Sequence[int]], each: int) -> str:
+    """How a contraction that may be reassociated is had, as `batched.way` says it; a product of two matrices
+    is `each` so many dots."""
     extents = {
         x: padded(n) for labels, s in zip(names, shapes, strict=True) for x, n in zip(labels, s, strict=True)
     }
     count, *sizes = (math.prod(extents[x] for x in labels) for labels in roles(names))
-    return batched.way(count, *sizes)
+    return batched.way(count, *sizes, each)
 
 
 def _in_order(a: Any, b: Any, acc: Any, extents, a_labels, b_labels, acc_labels, summed, wide) -> Any:

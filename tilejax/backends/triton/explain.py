@@ -21,6 +21,7 @@ from ..decisions import Decisions, Nests, decided
 from .contract import way
 from .pieces import depth_of, summed
 from .prefetch import pays
+from .products import dots_of
 from .recut import Matrices, matrices_of
 from .schedule import contracts, lanes_of, stages_of
 from .splits import pieces
@@ -101,7 +102,8 @@ def _way(eqn: Any) -> str:
     """How a contraction is had, as `contract.way` says it."""
     this = call(eqn)
     names = tuple(this.params[key] for key in ("a_labels", "b_labels", "acc_labels"))
-    return way(names, this.shapes) if this.params["allow_reassociation"] else "order"
+    dots = dots_of(*(v.aval.dtype for v in eqn.invars[:2]), eqn.params["precision"])
+    return way(names, this.shapes, dots) if this.params["allow_reassociation"] else "order"
 
 
 def _mma(eqn: Any) -> str:
@@ -127,7 +129,7 @@ def _unit(eqn: Any) -> str:
     a, b = (v.aval.dtype for v in eqn.invars[:2])
     precision = eqn.params["precision"]
     if jnp.issubdtype(a, np.integer):
-        parts = 2 ** sum(d == np.uint8 for d in (a, b))
+        parts = dots_of(a, b, precision)
         return f"tensor cores: int8{f', {parts} products for the eighth bits of uint8' if parts > 1 else ''}"
     if a.itemsize == 1:  # what multiplies them as they are sums them up in fewer bits
         return f"tensor cores: float16, to which {a.name} widens"

@@ -71,6 +71,13 @@ _EXACT = 128
 """The matrix units cut what they add up, so no longer sums than this are left to them."""
 
 
+def dots_of(a: Any, b: Any, precision: Any) -> int:
+    """How many dots a product of matrices of these dtypes is."""
+    if jnp.issubdtype(a, np.integer):
+        return 2 ** [a, b].count(np.uint8)
+    return 6 if a == np.float32 and precision is None else 1
+
+
 def wide_type(dtype: Any) -> Any:
     """What products of a dtype add up in."""
     if jnp.issubdtype(dtype, np.integer):
