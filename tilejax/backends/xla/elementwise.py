@@ -68,11 +68,7 @@ def apply(
     tails = _zero_tail(name, params, vals)
     cut = name == "convert_element_type" and _folded(plan, arrays[0].dtype, dtype)
     bare = lax.convert_element_type(arrays[0], dtype) if cut else None
-    witness = vals[0].witness if vals[0].computed else vals[0].array
-    witness = witness if name in ("abs", "neg") and groups == vals[0].groups else None
-    return Val(
-        shape, np.dtype(dtype), out, groups, computed=True, bare=bare, witness=witness, zero_tail=tails
-    )
+    return Val(shape, np.dtype(dtype), out, groups, computed=True, bare=bare, zero_tail=tails)
 
 
 def _decided(name: str, vals: list[Val], shape: tuple[int, ...]) -> Val | None:

@@ -17,9 +17,9 @@ from jax import lax
 
 SAFE = 4096
 """So many elements are too many for `lax.reduce_max` to keep NaN."""
-_LONG, _LARGE = 128, 2**16
-"""Of fewer elements a row, or in all, slices take longer than a second pass; in bfloat16, for which XLA makes
-no vector instructions of its own, they always do."""
+_LARGE, _LONG, _LONGEST = 2**16, 128, 4096
+"""Of fewer elements in all, or in a row, slices take longer than a second pass, which is quicker still for
+rows of bfloat16 that are there, if they are no longer than the last."""
 
 
 def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
@@ -27,24 +27,21 @@ def least_or_greatest(x: Any, op: str, axes: tuple[int, ...]) -> Any:
     return (lax.reduce_max if op == "max" else lax.reduce_min)(x, axes)
 
 
-def exact(x: Any, op: str, axes: tuple[int, ...], witness: Any = None) -> Any:
-    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one. `witness` is an array that is there
-    anyway, and NaN in the same places."""
+def exact(x: Any, op: str, axes: tuple[int, ...], computed: bool = True) -> Any:
+    """The `op`, "max" or "min", of `x` over `axes`; NaN if there is one. `computed` says whether `x` is not
+    in memory yet."""
     if x.size < SAFE or not axes:
         return least_or_greatest(x, op, axes)
-    suspect, dtype = x, x.dtype
-    there = witness is not None and witness.shape == x.shape
-    longest = max(axes, key=lambda d: x.shape[d])
-    if dtype != jnp.bfloat16 and x.size >= _LARGE and x.shape[longest] >= _LONG:
-        # XLA computes in each slice what it is of, but for more than 15 keeps that in memory instead.
-        suspect = x = _fewer(x, op, longest, 16 if there and witness is x else 15)
-    elif there and witness is not x:
-        # Behind a barrier: its float32 and that of what `x` was made of would be one array in memory.
-        suspect = lax.optimization_barrier(witness)
-    suspect = lax.convert_element_type(suspect, jnp.promote_types(suspect.dtype, np.float32))
-    squares = lax.reduce_sum(suspect * suspect, axes)
-    found = lax.convert_element_type(least_or_greatest(x, op, axes), dtype)
-    return lax.select(lax.ne(squares, squares), lax.full(found.shape, np.nan, dtype), found)
+    longest, short = max(axes, key=lambda d: x.shape[d]), x.dtype == jnp.bfloat16
+    few = x
+    if x.size >= _LARGE and x.shape[longest] >= (_LONGEST if short and not computed else _LONG):
+        # What is sliced up to 15 times XLA computes in the slices, as the float32 of bfloat16; what is
+        # sliced more often it puts into memory.
+        few = _fewer(x, op, longest, 15 if short or computed else 16)
+    wide = lax.convert_element_type(few, jnp.promote_types(few.dtype, np.float32))
+    squares = lax.reduce_sum(wide * wide, axes)
+    found = lax.convert_element_type(least_or_greatest(few, op, axes), x.dtype)
+    return lax.select(lax.ne(squares, squares), lax.full(found.shape, np.nan, x.dtype), found)
 
 
 def _fewer(x: Any, op: str, dim: int, count: int) -> Any:
@@ -54,7 +51,7 @@ def _fewer(x: Any, op: str, dim: int, count: int) -> Any:
     # They have one length, so that the last may overlap the one before it.
     starts = [min(i, x.shape[dim] - width) for i in range(0, x.shape[dim], width)]
     parts = [lax.slice_in_dim(x, i, i + width, axis=dim) for i in starts]
-    if x.dtype == np.float16:
+    if x.dtype.itemsize < 4:
         parts = [lax.convert_element_type(part, np.float32) for part in parts]
     # A comparison and a selection are one vector instruction, `lax.max` is six.
     most = in_pairs(lambda a, b: lax.select(beats(a, b), a, b), parts)

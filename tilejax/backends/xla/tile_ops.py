@@ -49,7 +49,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
     val = unstack(plan, val)
     if val.computed and val.groups:
         plan.reduced.append(val.array.nbytes)
-    witness = val.witness if val.computed else val.array
+    computed = val.computed
     if val.array is None:
         val = split_entries(plan, val, entries)
     whole = [g for g in val.groups if set(g) <= gone]
@@ -71,7 +71,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
         elif quick or not plan.drops_nan:
             array = least_or_greatest(val.array, op, tuple(dims))
         else:
-            array = exact(val.array, op, tuple(dims), witness)
+            array = exact(val.array, op, tuple(dims), computed)
     else:
         array, quick = _REDUCE[op](val.array, dims), False
     tails = val.zero_tail & set(groups) if op == "add" else frozenset()

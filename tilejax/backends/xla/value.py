@@ -53,8 +53,6 @@ class Val:
     """Whether arithmetic made the array, as opposed to a view that is there anyway."""
     bare: Any = None
     """The same array, narrowed by a cast that XLA may fold with a widening one after it."""
-    witness: Any = None
-    """An array of the same layout that is NaN exactly where this one is, and is there anyway."""
     zero_tail: frozenset[Group] = frozenset()
     """The groups beyond whose trimmed end the value is known to be 0."""
     stack: tuple[int, ...] = ()
