@@ -393,3 +393,33 @@ def test_streamed_statistics_are_right(rows):
 def test_a_product_of_bytes_stays_one(dtype):
     matrix = jax.ShapeDtypeStruct((64, 64), dtype)
     assert operations(kernels.gemm, matrix, matrix) == {"dot_general": 1}
+
+
+LOOPED = {
+    "cumsum": ((64, 300),),
+    "cummax": ((64, 300),),
+    "flash_attention": ((1, 2, 64, 16),) * 3,
+}
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_loops_keep_bfloat16_as_bits(name):
+    """XLA on the CPU would make float32 of all of it, and in each step again of what the loop stores to."""
+    kernel, options = getattr(kernels, name), {}
+    if name == "flash_attention":
+        options = {"causal": True, "block_q": 16, "block_kv": 16}
+    args = [jnp.asarray(normal(*shape, seed=i), jnp.bfloat16) for i, shape in enumerate(LOOPED[name])]
+    tight = tj.jit(kernel, compiler_params={"temporary_bytes": 2**14}, static_argnames=tuple(options))
+    text = lower(tight, *args, **options).compile().as_text()
+    whole = ",".join(map(str, args[0].shape))
+    assert " while(" in text
+    assert f"u16[{whole}]" in text
+    assert f"f32[{whole}]" not in text
+    np.testing.assert_array_equal(tight(*args, **options), kernel(*args, **options))
+
+
+def test_a_derivative_of_a_loop_over_bfloat16():
+    x = jnp.asarray(normal(64, 300), jnp.bfloat16)
+    tight = tj.jit(kernels.cumsum, compiler_params={"temporary_bytes": 2**14})
+    gradient = jax.grad(lambda x: tight(x).astype(jnp.float32).sum())(x)
+    np.testing.assert_array_equal(gradient.astype(np.float32)[:, 0], 300)

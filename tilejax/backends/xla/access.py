@@ -19,6 +19,7 @@ from jax import lax
 
 from ...ir.types import Bounds
 from ...transforms.affine import INT32, Affine, wrap
+from .bfloat16 import slice_at, update_at
 from .value import Atom, Entry, Group, Plan, Val, dense, is_trimmable, regroup, split_entries, to_dense, unify
 from .window import Tap, Window, strided_atoms
 
@@ -90,7 +91,7 @@ def load(
     tail = set()
     for dim, span in enumerate(kinds):
         if span is not None:
-            array = _read(array, dim, span, fill, bounds)
+            array = _read(plan, array, dim, span, fill, bounds)
             if is_trimmable(span.group) and span.start.base is None and _is_zero(fallback):
                 tail.add(span.group)
     indexed = [d for d, span in enumerate(kinds) if span is None]
@@ -103,7 +104,7 @@ def load(
                     # A start that moves with a loop: what all taps read together, then windows of that.
                     start = Affine(form.const, {}, form.base, form.lo, form.hi)
                     taps[d] = replace(tap, start=0)
-                    array = _read(array, d, Span((), taps[d].last + 1, start), fill, bounds)
+                    array = _read(plan, array, d, Span((), taps[d].last + 1, start), fill, bounds)
             dims = tuple(taps[d] if span is None else span.group for d, span in enumerate(kinds))
             fill = np.zeros((), view.dtype)[()] if _is_zero(fallback) else fill
             return Val(shape, view.dtype, window=Window(array, dims, fill))
@@ -125,7 +126,7 @@ def to_scalar(val: Val) -> Any:
     return val.const if val.const is not None else val.array
 
 
-def _read(array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
+def _read(plan: Plan, array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
     """`span.length` elements along `dim`, `fill` where they are outside."""
     size, n = array.shape[dim], span.length
     form = span.start
@@ -137,20 +138,22 @@ def _read(array: Any, dim: int, span: Span, fill: Any, bounds: Bounds) -> Any:
     start = to_scalar(Val((), np.dtype(np.int32), affine=form))
     least, most = form.const + form.lo, form.const + form.hi
     if bounds is Bounds.ASSUME or (least >= 0 and most + n <= size):
-        return _dynamic(array, start, n, dim) if n <= size else _pad(array, dim, 0, n, fill)
+        return _dynamic(plan, array, start, n, dim) if n <= size else _pad(array, dim, 0, n, fill)
     if n > size:
         array = _pad(array, dim, 0, n, fill)
     # The window moves to where it fits; what it lacks is a shift by which the padded window is read again.
     clamped = lax.clamp(np.int32(0), start, np.int32(max(size, n) - n))
     shift = lax.clamp(np.int32(-n), start - clamped, np.int32(n))
-    window = _dynamic(array, clamped, n, dim)
+    window = _dynamic(plan, array, clamped, n, dim)
     padded = _pad(_pad(window, dim, n, 2 * n, fill), dim, 0, 3 * n, fill)
-    return _dynamic(padded, shift + np.int32(n), n, dim)
+    return _dynamic(plan, padded, shift + np.int32(n), n, dim)
 
 
-def _dynamic(array: Any, start: Any, length: int, dim: int) -> Any:
+def _dynamic(plan: Plan, array: Any, start: Any, length: int, dim: int) -> Any:
     """`length` elements from `start`, which is not negative, on."""
-    return lax.dynamic_slice_in_dim(array, start, length, dim, allow_negative_indices=False)
+    starts: list[Any] = [np.int32(0)] * array.ndim
+    starts[dim] = start
+    return slice_at(plan, array, starts, [length if d == dim else n for d, n in enumerate(array.shape)])
 
 
 def slice_dim(array: Any, dim: int, start: int, stop: int) -> Any:
@@ -261,7 +264,7 @@ def store(plan: Plan, view: Val, tile: Val, starts: list[Val], active: list[Atom
     target = tuple(s.group for s in kinds if s is not None and s.group)
     block = regroup(plan, tile, _check_target(plan, tile, target))
     block = lax.reshape(block, [s.length for s in kinds if s is not None])
-    return dense(_write(array, block, [s for s in kinds if s is not None], bounds))
+    return dense(_write(plan, array, block, [s for s in kinds if s is not None], bounds))
 
 
 def _covers(span: Span | None, size: int) -> bool:
@@ -280,7 +283,7 @@ def _check_target(plan: Plan, tile: Val, target: tuple[Group, ...]) -> tuple[Gro
     return target
 
 
-def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
+def _write(plan: Plan, array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
     """`block` written at the spans' starts, what is outside dropped."""
     starts: list[Any] = []
     masks: list[Any] = []
@@ -302,19 +305,19 @@ def _write(array: Any, block: Any, kinds: list[Span], bounds: Bounds) -> Any:
         shift = lax.clamp(np.int32(-n), clamped - start, np.int32(n))
         zero = jnp.zeros((), block.dtype)
         padded = _pad(_pad(block, dim, n, 2 * n, zero), dim, 0, 3 * n, zero)
-        block = _dynamic(padded, shift + np.int32(n), width, dim)
+        block = _dynamic(plan, padded, shift + np.int32(n), width, dim)
         place = lax.iota(np.int32, width) + shift
         masks.append((dim, (place >= 0) & (place < n) & (start < np.int32(size)) & (start > np.int32(-n))))
         starts.append(clamped)
     if block.shape == array.shape and not masks and all(isinstance(s, np.integer) for s in starts):
         return block
     if masks:
-        old = lax.dynamic_slice(array, starts, block.shape, allow_negative_indices=False)
+        old = slice_at(plan, array, starts, block.shape)
         mask = functools.reduce(
             lax.bitwise_and, [lax.broadcast_in_dim(m, block.shape, (dim,)) for dim, m in masks]
         )
         block = lax.select(mask, block, old)
-    return lax.dynamic_update_slice(array, block, starts, allow_negative_indices=False)
+    return update_at(plan, array, block, starts)
 
 
 def _write_indexed(

@@ -25,7 +25,7 @@ from ...ir.jaxprs import CALLS, called
 from ...transforms.accesses import covers
 from ...transforms.affine import Affine
 from ...transforms.simplify import simplify
-from . import access, contract, elementwise, gather, nans, order, stack, tile_ops
+from . import access, bfloat16, contract, elementwise, gather, nans, order, stack, tile_ops
 from .fold import fold_steps
 from .value import Atom, Group, Plan, Restart, Val, constant, dense, regroup, to_dense, unify
 
@@ -52,6 +52,7 @@ def compile_program(
         differentiable=differentiable,
         notes={} if notes is None else notes,
         drops_nan="cpu" in platforms,
+        widens=set(platforms) == {"cpu"},
         doubles_bytes=differentiable or gpu,
         folds=gpu and not differentiable,
     )
@@ -178,14 +179,20 @@ def _parallel(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
 
     def programs(position: Any, arrays: Sequence[Any]) -> list[Any]:
         indices = [_piece(at, a) for at, a in zip(_unravel(position, pieces), atoms, strict=True)]
-        out = inner.results(body, [*indices, *consts, *(dense(a) for a in arrays)])
+        held = [dense(bfloat16.numbers(a, v.dtype)) for a, v in zip(arrays, views, strict=True)]
+        out = inner.results(body, [*indices, *consts, *held])
         return [to_dense(ev.plan, v) for v in out]
+
+    def piece(position: Any, kept: Sequence[Any]) -> list[Any]:
+        return [bfloat16.bits(ev.plan, a) for a in programs(position, kept)]
 
     arrays = [to_dense(ev.plan, v) for v in views]
     count = math.prod(pieces)
     if count > 1:
-        return [dense(a) for a in lax.fori_loop(np.int32(0), np.int32(count), programs, arrays)]
-    ev.plan.reduced, ev.plan.padded = [], 0
+        kept = [bfloat16.bits(ev.plan, a) for a in arrays]
+        kept = lax.fori_loop(np.int32(0), np.int32(count), piece, kept)
+        return [dense(bfloat16.numbers(a, v.dtype)) for a, v in zip(kept, views, strict=True)]
+    ev.plan.reduced, ev.plan.temporary = [], 0
     out = programs(0, arrays)
     if (restart := _streams(ev, atoms, out)) is not None:
         raise restart
@@ -203,7 +210,7 @@ def _streams(ev: _Evaluator, atoms: Sequence[Atom | None], out: Sequence[Any]) -
         return None
     if len(plan.reduced) < 2 or 8 * sum(a.nbytes for a in out) > reduced:
         reduced = 0
-    size = reduced + plan.padded
+    size = reduced + plan.temporary
     return plan.stream(outermost, size) if size > plan.budget else None
 
 
@@ -271,7 +278,7 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     lo, hi = _range(bounds, count)
 
     def step(position: Any, arrays: list[Any], layouts: Sequence[tuple[Group, ...]]) -> list[Val]:
-        held = [dense(a) for a in arrays[:num_views]]
+        held = [dense(bfloat16.numbers(a, v.dtype)) for a, v in zip(arrays, views, strict=False)]
         state = [
             Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, arrays[num_views:], layouts, strict=True)
         ]
@@ -293,9 +300,10 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     def trip(position: Any, arrays: list[Any]) -> list[Any]:
         out = step(position, arrays, layouts)
         state = [regroup(ev.plan, v, g) for v, g in zip(out[num_views:], layouts, strict=True)]
-        return [*(to_dense(ev.plan, v) for v in out[:num_views]), *state]
+        return [*(bfloat16.bits(ev.plan, to_dense(ev.plan, v)) for v in out[:num_views]), *state]
 
-    start = [*arrays, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
+    kept = [bfloat16.bits(ev.plan, a) for a in arrays]
+    start = [*kept, *(regroup(ev.plan, v, g) for v, g in zip(carry, layouts, strict=True))]
     first, last = (np.int32(n) if isinstance(n, int) else n for n in (lo, hi))
     if masked:
         # Reverse mode needs a static range. A step outside of the asked one is not run: of what it would
@@ -309,7 +317,8 @@ def _loop(ev: _Evaluator, eqn: Any, vals: list[Val]) -> list[Val]:
     else:
         out = lax.fori_loop(first, last, trip, start)
     state = [Val(v.shape, v.dtype, a, g) for v, a, g in zip(carry, out[num_views:], layouts, strict=True)]
-    return [*(dense(a) for a in out[:num_views]), *state]
+    stored = [dense(bfloat16.numbers(a, v.dtype)) for a, v in zip(out, views, strict=False)]
+    return [*stored, *state]
 
 
 def _range(bounds: list[Val], count: int) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from . import selection
+from . import bfloat16, selection
 from .access import slice_dim
 from .stack import unstack
 from .value import Plan, Val, constant, regroup, split_entries, unify
@@ -119,7 +119,7 @@ def _sort_parts(plan: Plan, val: Val, descending: bool) -> list[Val]:
     ties need no order; the indices through one that breaks ties by index, of which nothing is left if
     nobody reads them."""
     groups = unify(val.parts)
-    keys = [regroup(plan, part, groups) for part in val.parts]
+    keys = bfloat16.compared(plan, [regroup(plan, part, groups) for part in val.parts])
     values, pairs = list(keys), [(k, jnp.full(k.shape, i, np.int32)) for i, k in enumerate(keys)]
     for i, j in network(len(keys)):
         swap = _after(values[i], values[j], descending)
@@ -132,6 +132,7 @@ def _sort_parts(plan: Plan, val: Val, descending: bool) -> list[Val]:
         pairs[j] = lax.select(swap, a, b), lax.select(swap, ia, ib)
     out = []
     for arrays, dtype in ((values, val.dtype), ([i for _, i in pairs], np.dtype(np.int32))):
+        arrays = [lax.convert_element_type(array, dtype) for array in arrays]
         parts = tuple(Val(val.shape, dtype, array, groups) for array in arrays)
         out.append(Val(val.shape, dtype, stack=val.stack, parts=parts))
     return out

@@ -13,7 +13,7 @@ from jax import lax
 
 from ...ir.monoids import COMBINE, identity
 from ...ir.types import Order
-from . import onehot
+from . import bfloat16, onehot
 from .cumulative import cumulative
 from .extremum import SAFE, exact, extremum, in_pairs, least_or_greatest
 from .nans import Kind, Mark
@@ -109,9 +109,11 @@ def _reduce_stack(plan: Plan, val: Val, op: str, dims: Sequence[int]) -> Val:
 
 
 def _tree(plan: Plan, vals: list[Val], op: str) -> Val:
-    groups = unify(vals)
+    groups, dtype = unify(vals), vals[0].dtype
     arrays = [regroup(plan, v, groups) for v in vals]
-    return Val(vals[0].shape, vals[0].dtype, in_pairs(COMBINE[op], arrays), groups)
+    arrays = bfloat16.compared(plan, arrays) if op in ("max", "min") else arrays
+    out = lax.convert_element_type(in_pairs(COMBINE[op], arrays), dtype)
+    return Val(vals[0].shape, dtype, out, groups)
 
 
 def fold(
@@ -217,6 +219,8 @@ def scan(plan: Plan, val: Val, *, op: str, axis: int, reverse: bool, **_: Any) -
     # XLA's scans do not take bools; as bytes their order is the same.
     array = lax.convert_element_type(whole.array, np.uint8) if val.dtype == np.bool_ else whole.array
     dim = whole.groups.index((axis,))
+    # A float sum has one array beside its result; an extremum one more, and so has what is made first.
+    plan.temporary += ((op != "add") + val.computed) * array.nbytes
     array = cumulative(array, op, identity(op, array.dtype), dim, reverse, plan.differentiable)
     return Val(val.shape, val.dtype, lax.convert_element_type(array, val.dtype), whole.groups)
 

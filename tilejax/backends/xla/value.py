@@ -116,6 +116,8 @@ class Plan:
     """The bytes of each computed array that the current nest reduces."""
     drops_nan: bool = True
     """Whether a large maximum does, on the platforms that are compiled for."""
+    widens: bool = True
+    """Whether XLA makes float32 of bfloat16 for all that it does, as on the CPU alone."""
     doubles_bytes: bool = False
     """Whether a product of int8 matrices does: on GPUs XLA gives those that it has no code of its own for to
     a library, which adds them up twice (seen with jax 0.11.2 on an H200, in `jnp.matmul` as well)."""
@@ -125,8 +127,8 @@ class Plan:
     """The ids of the equations whose maximum somebody needs with its NaN."""
     bare: bool = False
     """Whether what is stored leaves the program, so that nothing in it widens it again."""
-    padded: int = 0
-    """The bytes of views that the current nest pads."""
+    temporary: int = 0
+    """The bytes of views that the current nest pads, and of what its scans go through."""
     here: Any = None
     """The equation whose rule runs."""
     notes: dict[Any, Any] = field(default_factory=dict)

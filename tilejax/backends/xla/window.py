@@ -174,7 +174,7 @@ def padded(plan: Plan, window: Window) -> tuple[Any, dict[int, int]]:
     if any(low or high for low, high, _ in config):
         # Without the barrier XLA recomputes the padding in every tap.
         array = lax.optimization_barrier(lax.pad(array, jnp.asarray(window.fill, array.dtype), config))
-        plan.padded += array.nbytes
+        plan.temporary += array.nbytes
     return array, {i: config[i][0] for i in window.taps}
 
 
