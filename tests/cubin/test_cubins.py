@@ -21,8 +21,10 @@ def made(compiled, key):
     return {name: facts[key] for name, facts in compiled.items() if key in facts}
 
 
-def test_every_nest_is_one_launch(compiled):
-    assert set(made(compiled, "entries").values()) == {1}
+def test_every_nest_is_one_launch_but_for_few_long_rows(compiled):
+    """Those are shared between programs, for which the first sums are launches of their own."""
+    several = {name for name, entries in made(compiled, "entries").items() if entries != 1}
+    assert several == {"long softmax"}
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def way(names: Sequence[Sequence[int]], shapes: Sequence[Sequence[int]], each: i
     extents = {
         x: padded(n) for labels, s in zip(names, shapes, strict=True) for x, n in zip(labels, s, strict=True)
     }
-    count, *sizes = (math.prod(extents[x] for x in labels) for labels in roles(names))
-    return batched.way(count, *sizes, each)
+    count, rows, depth, columns = (math.prod(extents[x] for x in labels) for labels in roles(names))
+    return batched.way(count, rows, depth, columns, each)
 
 
 def _in_order(a: Any, b: Any, acc: Any, extents, a_labels, b_labels, acc_labels, summed, wide) -> Any:

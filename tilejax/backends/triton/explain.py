@@ -102,7 +102,8 @@ def _way(eqn: Any) -> str:
     """How a contraction is had, as `contract.way` says it."""
     this = call(eqn)
     names = tuple(this.params[key] for key in ("a_labels", "b_labels", "acc_labels"))
-    dots = dots_of(*(v.aval.dtype for v in eqn.invars[:2]), eqn.params["precision"])
+    a, b = (v.aval.dtype for v in eqn.invars[:2])
+    dots = dots_of(a, b, eqn.params["precision"])
     return way(names, this.shapes, dots) if this.params["allow_reassociation"] else "order"
 
 
