@@ -14,6 +14,7 @@ from ...transforms.parts import is_split
 from . import merges
 from .device import cores, shared_bytes
 from .lanes import is_short
+from .sorting import searches
 from .tiles import padded
 
 
@@ -38,8 +39,9 @@ def warps_of(jaxpr: Any) -> int:
     sorts = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name in ("tile_sort", "tile_top_k")]
     if sorts:
         longest = max(padded(math.prod(e.invars[0].aval.shape)) for e in sorts)
-        searched = all(e.primitive.name == "tile_top_k" for e in sorts) and rows_of_body(jaxpr) is not None
-        return min(max(longest // 256, 1), 8 if searched else 16)
+        if all(_searched(e) for e in sorts):
+            return min(max(longest // 512, 1), 8)
+        return min(max(longest // 256, 1), 16)
     if largest["tile_mma"] > 1:
         return 4 if largest["tile_mma"] <= 8192 else 8
     reduces, size = largest["tile_reduce"] > 1, largest[""]
@@ -47,6 +49,12 @@ def warps_of(jaxpr: Any) -> int:
         return 1  # its threads reduce without waiting for others
     loads = sum(math.prod(v.aval.shape) for e in equations(jaxpr.eqns) for v in e.outvars if _is_load(e))
     return 4 if size <= (2048 if reduces else 4096) else 8 if max(size, loads) <= 32768 else 16
+
+
+def _searched(eqn: Any) -> bool:
+    """Whether a sort or selection is a search."""
+    p = eqn.params
+    return "k" in p and searches(eqn.invars[0].aval.shape[p["axis"]], p["k"], False)
 
 
 def _is_load(eqn: Any) -> bool:
@@ -154,5 +162,8 @@ def rows_of_body(jaxpr: Any) -> tuple[int, int] | None:
     shapes = [v.aval.shape for e in equations(jaxpr.eqns) for v in tiles_of(e)]
     longest = max((n for shape in shapes for n in shape), default=0)
     names = {e.primitive.name for e in equations(jaxpr.eqns)}
-    held = merges.BLOCK if "tile_sort" in names else 8192 if "tile_top_k" in names else 32768
-    return (longest, 4096) if longest > held else None
+    if "tile_sort" in names:
+        return (longest, 4096) if longest > merges.BLOCK else None
+    if "tile_top_k" in names:
+        return (longest, 2048) if longest > 4096 else None
+    return (longest, 4096) if longest > 32768 else None

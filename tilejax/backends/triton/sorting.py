@@ -18,14 +18,14 @@ from .scratch import Need, Scratch, rows_at
 from .selection import scratch_size, select
 from .tiles import back, last, padded, padded_shape, place
 
-_LONG = 2048
+_LONG = 1024
 """Rows from this length on are selected from by a search, if few are wanted; shorter ones by a network."""
 _FEW = 8
 """How many times longer than what is wanted, at least."""
 _PART = 8192
 """Rows are not shared in shorter parts."""
-_MOST = 4096
-"""What a search selects at most: more are taken from a sort."""
+_MOST = 2048
+"""What a search selects at most, no more than a piece of a row holds: more are taken from a sort."""
 
 
 def needs_of(jaxpr: Any, length: int = 0) -> list[Need]:
