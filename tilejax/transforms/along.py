@@ -67,10 +67,10 @@ def parts(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
     return _PARTS[eqn.primitive.name](eqn, values, dim, piece)
 
 
-def combined(eqn: Any, arrays: list[Any]) -> Any:
-    """The result for all pieces, from arrays of what they left, over the pieces: of a scan what is before
-    each of them."""
-    return _COMBINED[eqn.primitive.name](eqn, arrays)
+def combined(eqn: Any, arrays: list[Any], axis: int) -> Any:
+    """The result for all pieces, from arrays of what they left, which lie along an axis: of a scan what is
+    before each of them."""
+    return _COMBINED[eqn.primitive.name](eqn, arrays, axis)
 
 
 def _reduce(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
@@ -81,12 +81,12 @@ def _reduce(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
     return bind(eqn, [piece.own(tile, dim, identity(p["op"], tile.dtype))])
 
 
-def _reduced(eqn: Any, arrays: list[Any]) -> Any:
-    return _over_pieces(arrays[0], eqn.params["op"], eqn.params["loc"])
+def _reduced(eqn: Any, arrays: list[Any], axis: int) -> Any:
+    return _over_pieces(arrays[0], eqn.params["op"], axis, eqn.params["loc"])
 
 
-def _over_pieces(array: Any, op: str, loc: Any) -> Any:
-    return ir.reduce_p.bind(array, op=op, axes=(0,), order=Order.UNORDERED_TREE, loc=loc)[0]
+def _over_pieces(array: Any, op: str, axis: int, loc: Any) -> Any:
+    return ir.reduce_p.bind(array, op=op, axes=(axis,), order=Order.UNORDERED_TREE, loc=loc)[0]
 
 
 def _argreduce(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
@@ -99,12 +99,14 @@ def _argreduce(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]
     return [best, lax.add(index, lax.broadcast(piece.start, index.shape))]
 
 
-def _argreduced(eqn: Any, arrays: list[Any]) -> Any:
+def _argreduced(eqn: Any, arrays: list[Any], axis: int) -> Any:
     p, (best, index) = eqn.params, arrays
-    first = ir.argreduce_p.bind(best, op=p["op"], axis=0, index_dtype=np.dtype(np.int32), loc=p["loc"])[0]
-    number = lax.broadcasted_iota(np.int32, index.shape, 0)
-    here = lax.eq(number, lax.broadcast_in_dim(first, index.shape, range(1, index.ndim)))
-    index = _over_pieces(lax.select(here, index, lax.full(index.shape, 0, np.int32)), "add", p["loc"])
+    first = ir.argreduce_p.bind(best, op=p["op"], axis=axis, index_dtype=np.dtype(np.int32), loc=p["loc"])[0]
+    dims = [d for d in range(index.ndim) if d != axis]
+    here = lax.eq(
+        lax.broadcasted_iota(np.int32, index.shape, axis), lax.broadcast_in_dim(first, index.shape, dims)
+    )
+    index = _over_pieces(lax.select(here, index, lax.full(index.shape, 0, np.int32)), "add", axis, p["loc"])
     return lax.convert_element_type(index, p["index_dtype"])
 
 
@@ -117,9 +119,9 @@ def _fold(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
     return bind(eqn, [piece.own(tile, dim, rest[0]), *rest])
 
 
-def _folded(eqn: Any, arrays: list[Any]) -> Any:
+def _folded(eqn: Any, arrays: list[Any], axis: int) -> Any:
     rest = [np.asarray(v.val, v.aval.dtype)[()] for v in eqn.invars[1:]]
-    return eqn.primitive.bind(arrays[0], *rest, **{**eqn.params, "axes": (0,)})[0]
+    return eqn.primitive.bind(arrays[0], *rest, **{**eqn.params, "axes": (axis,)})[0]
 
 
 def _scan(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
@@ -128,12 +130,12 @@ def _scan(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
     return ir.reduce_p.bind(tile, op=p["op"], axes=(dim,), order=Order.UNORDERED_TREE, loc=p["loc"])
 
 
-def _scanned(eqn: Any, arrays: list[Any]) -> Any:
+def _scanned(eqn: Any, arrays: list[Any], axis: int) -> Any:
     p, (array,) = eqn.params, arrays
-    through = eqn.primitive.bind(array, **{**p, "axis": 0})[0]
-    first = (-1, 1, 0) if p["reverse"] else (1, -1, 0)
-    none = identity(p["op"], array.dtype)[()]
-    return lax.pad(through, none, [first, *[(0, 0, 0)] * (array.ndim - 1)])
+    through = eqn.primitive.bind(array, **{**p, "axis": axis})[0]
+    shift = [(0, 0, 0)] * array.ndim
+    shift[axis] = (-1, 1, 0) if p["reverse"] else (1, -1, 0)
+    return lax.pad(through, identity(p["op"], array.dtype)[()], shift)
 
 
 def scanned_piece(eqn: Any, tile: Any, before: Any, dim: int, piece: Piece) -> Any:

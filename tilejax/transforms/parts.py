@@ -1,11 +1,14 @@
-"""Nests that leave parts of their work in arrays of their own: over splits, then programs, then the part."""
+"""Nests that leave parts of their work in arrays of their own, which are reduced over the splits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -39,24 +42,47 @@ def nest_of(
     return ir.parallel_p.bind(*consts, *views, **{**params, "body": _compat.trace_closed(program, avals)})
 
 
-def put(view: Any, value: Any, place: Sequence[Any], loc: Any) -> Any:
-    """The array of parts with that of the given place."""
-    tile = lax.reshape(value, (1,) * len(place) + value.shape)
-    starts = [*place, *[np.int32(0)] * len(value.shape)]
-    return ir.store_p.bind(view, tile, *starts, bounds=Bounds.ASSUME, name="parts", loc=loc)[0]
+@dataclass(frozen=True)
+class Parts:
+    """The array of the parts that a grid of programs leaves, each of a shape. `last` says that the splits are
+    its last dimension, not its first: few results of many parts are then reduced along lines of memory."""
+
+    grid: tuple[int, ...]
+    shape: tuple[int, ...]
+    last: bool
+
+    @classmethod
+    def of(cls, grid: Sequence[int], shape: Sequence[int]) -> Parts:
+        return cls(tuple(grid), tuple(shape), math.prod((*grid, *shape)) < _FEW)
+
+    @property
+    def axis(self) -> int:
+        """The dimension of the splits."""
+        return len(self.grid) + len(self.shape) if self.last else 0
+
+    def empty(self, splits: int, dtype: Any) -> Any:
+        around = (*self.grid, *self.shape)
+        return jnp.zeros((*around, splits) if self.last else (splits, *around), dtype)
+
+    def put(self, array: Any, part: Any, place: Sequence[Any], loc: Any) -> Any:
+        """The array with the part of a split and a program."""
+        starts, sizes = self._at(place)
+        tile = lax.reshape(part, sizes)
+        return ir.store_p.bind(array, tile, *starts, bounds=Bounds.ASSUME, name="parts", loc=loc)[0]
+
+    def take(self, array: Any, place: Sequence[Any], loc: Any) -> Any:
+        """The part of a split and a program; of a program, if nothing is left of the splits."""
+        starts, sizes = self._at(place)
+        none = np.zeros((), array.dtype)[()]
+        params = {"shape": sizes, "bounds": Bounds.ASSUME, "name": "parts", "loc": loc}
+        return lax.reshape(ir.load_p.bind(array, *starts, none, **params)[0], self.shape)
+
+    def _at(self, place: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+        split, indices = place[: len(place) - len(self.grid)], place[len(place) - len(self.grid) :]
+        around = [*indices, *[np.int32(0)] * len(self.shape)]
+        sizes = (*[1] * len(self.grid), *self.shape)
+        ones = (1,) * len(split)
+        return ([*around, *split], (*sizes, *ones)) if self.last else ([*split, *around], (*ones, *sizes))
 
 
-def take(view: Any, place: Sequence[Any], loc: Any) -> Any:
-    """The part at a place."""
-    shape = view.shape[len(place) :]
-    starts = [*place, *[np.int32(0)] * len(shape)]
-    tile = ir.load_p.bind(
-        view,
-        *starts,
-        np.zeros((), view.dtype)[()],
-        shape=(1,) * len(place) + shape,
-        bounds=Bounds.ASSUME,
-        name="parts",
-        loc=loc,
-    )[0]
-    return lax.reshape(tile, shape)
+_FEW = 1024

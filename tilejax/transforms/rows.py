@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
@@ -24,7 +23,7 @@ from .accesses import Walk
 from .affine import Affine
 from .along import NotPieces, Piece, combined, left, parts, scanned_piece, works_along
 from .inline import inlined
-from .parts import nest_of, put, take
+from .parts import Parts, nest_of
 from .pipeline import needed
 from .replace import Rules, evaluate, read, replaced, typed
 
@@ -57,6 +56,7 @@ class _Rows:
 
     def __init__(self, nest: Any, length: int, width: int):
         self.nest, self.length, self.width = nest, length, width
+        self.count = -(-length // width)
         self.jaxpr = inlined(nest.params["body"])
         self.loc, self.axes = nest.params["loc"], len(nest.params["extents"])
         self.inputs = self.jaxpr.invars[self.axes :]
@@ -74,6 +74,8 @@ class _Rows:
         """The one store to each view."""
         self.levels: list[list[Any]] = []
         """What works along the rows, by how many of its kind it depends on."""
+        self.parts: dict[Any, Parts] = {}
+        """What is left of the result of each."""
         level: dict[Any, int] = {}
         for eqn in eqns:
             name, first = eqn.primitive.name, eqn.invars[0] if eqn.invars else None
@@ -89,6 +91,7 @@ class _Rows:
             if along:
                 self.levels += [[] for _ in range(before + 1 - len(self.levels))]
                 self.levels[before].append(eqn)
+                self.parts[eqn.outvars[0]] = Parts.of(nest.params["extents"], self._types(eqn)[0][0])
                 self.scans.update(eqn.outvars if name == "tile_scan" else ())
             level.update(dict.fromkeys(eqn.outvars, before + along))
 
@@ -106,33 +109,32 @@ class _Rows:
         """The new versions of the nest's views."""
         totals: dict[Any, Any] = {}
         for level in self.levels:
-            found = iter(self._parts(level, totals, operands))
+            found = iter(self._left(level, totals, operands))
             for eqn in level:
-                arrays = [next(found) for _ in left(eqn, 0)]
-                totals[eqn.outvars[0]] = combined(eqn, arrays)
-        out = dict(zip(self.views, operands[len(operands) - len(self.views) :], strict=True))
+                out = eqn.outvars[0]
+                arrays = [next(found) for _ in self._types(eqn)]
+                totals[out] = combined(eqn, arrays, self.parts[out].axis)
+        results = dict(zip(self.views, operands[len(operands) - len(self.views) :], strict=True))
         for long in (True, False):
             views = [v for v, e in self.stores.items() if (self.long(e.invars[1]) is not None) == long]
             if views:
-                out.update(zip(views, self._store(views, long, totals, operands), strict=True))
-        return [out[v] for v in self.views]
+                results.update(zip(views, self._store(views, long, totals, operands), strict=True))
+        return [results[v] for v in self.views]
 
-    def _parts(self, level: list[Any], totals: dict[Any, Any], operands: Sequence[Any]) -> list[Any]:
+    def _types(self, eqn: Any) -> list[tuple[tuple[int, ...], Any]]:
+        return left(eqn, self.long(eqn.invars[0]) or 0)
+
+    def _left(self, level: list[Any], totals: dict[Any, Any], operands: Sequence[Any]) -> list[Any]:
         """The arrays of what the pieces of all programs leave of each of some equations."""
-
-        def work(env: dict[Any, Any], piece: Any) -> list[Any]:
-            return [
-                x
-                for eqn in level
-                for x in parts(eqn, [read(env, v) for v in eqn.invars], self.long(eqn.invars[0]) or 0, piece)
-            ]
-
-        grid = (-(-self.length // self.width), *self.nest.params["extents"])
-        types = [t for e in level for t in left(e, self.long(e.invars[0]) or 0)]
-        views = [jnp.zeros((*grid, *shape), dtype) for shape, dtype in types]
+        kinds = [(self.parts[e.outvars[0]], dtype) for e in level for _, dtype in self._types(e)]
+        views = [p.empty(self.count, dtype) for p, dtype in kinds]
 
         def store(place: Sequence[Any], views: Sequence[Any], env: dict[Any, Any], piece: Any) -> list[Any]:
-            return [put(v, x, place, self.loc) for v, x in zip(views, work(env, piece), strict=True)]
+            found: list[Any] = []
+            for eqn in level:
+                found += parts(eqn, [read(env, v) for v in eqn.invars], self.long(eqn.invars[0]) or 0, piece)
+            each = zip(kinds, views, found, strict=True)
+            return [p.put(view, x, place, self.loc) for (p, _), view, x in each]
 
         return self._launch([v for e in level for v in e.invars], totals, operands, views, True, store)
 
@@ -183,7 +185,6 @@ class _Rows:
         eqns = needed(self.jaxpr.eqns, _variables(wanted), frozenset(totals) - self.scans)
         asked = _variables([*wanted, *(v for e in eqns for v in (*e.invars, *e.outvars))])
         known = {v: x for v, x in (*zip(self.inputs, operands, strict=True), *totals.items()) if v in asked}
-        count = -(-self.length // self.width) if long else 0
 
         def program(*values: Any) -> list[Any]:
             place = values[: self.axes + long]
@@ -191,9 +192,9 @@ class _Rows:
             env, before = dict(zip(self.jaxpr.invars, indices, strict=False)), {}
             for var, x in zip(known, values, strict=False):
                 if var in self.scans:
-                    before[var] = take(x, place, self.loc) if long else None
+                    before[var] = self.parts[var].take(x, place, self.loc) if long else None
                 else:
-                    env[var] = take(x, indices, self.loc) if var in totals else x
+                    env[var] = self.parts[var].take(x, indices, self.loc) if var in totals else x
             piece = None
             if long:
                 start = lax.mul(place[0], np.int32(self.width))
@@ -201,7 +202,7 @@ class _Rows:
             self._evaluate(wanted, env, piece)
             return store(place, values[len(known) :], env, piece)
 
-        return nest_of(self.nest, program, list(known.values()), views, count)
+        return nest_of(self.nest, program, list(known.values()), views, self.count if long else 0)
 
     def _evaluate(self, wanted: Sequence[Any], env: dict[Any, Any], piece: Piece | None) -> None:
         """Adds the variables wanted to an environment."""

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
@@ -22,7 +21,7 @@ from ..ir import primitives as ir
 from ..ir.monoids import COMBINE, identity
 from ..ir.types import Order
 from .accumulate import operations
-from .parts import INDEX, is_split, nest_of, put, take
+from .parts import INDEX, Parts, is_split, nest_of
 from .pipeline import needed, static_trips
 from .replace import Rules, evaluate, read, replaced, typed
 
@@ -66,6 +65,7 @@ class _Split:
         self.nest, self.loop, self.count = nest, loop, count
         self.grid, self.body = nest.params["extents"], nest.params["body"].jaxpr
         self.carries = [v.aval for v in loop.outvars]
+        self.parts = [Parts.of(self.grid, c.shape) for c in self.carries]
         self.operations = operations(loop) or []
         self.starts = loop.invars[len(loop.invars) - len(self.carries) :]
         self.loc = loop.params["loc"]
@@ -73,8 +73,8 @@ class _Split:
     def emit(self, operands: Sequence[Any]) -> list[Any]:
         """The new versions of the nest's views."""
         totals = [
-            ir.reduce_p.bind(part, op=op, axes=(0,), order=Order.UNORDERED_TREE, loc=self.loc)[0]
-            for part, op in zip(self._partials(operands), self.operations, strict=True)
+            ir.reduce_p.bind(array, op=op, axes=(p.axis,), order=Order.UNORDERED_TREE, loc=self.loc)[0]
+            for array, op, p in zip(self._partials(operands), self.operations, self.parts, strict=True)
         ]
         return self._rest(operands, totals)
 
@@ -83,16 +83,15 @@ class _Split:
         eqns = needed(self.body.eqns, _variables(self.loop.invars))
         asked = {v for e in (*eqns, self.loop) for v in _variables(e.invars)}
         kept = self._kept(asked, len(operands))
-        shapes = [(self.count, *self.grid, *c.shape) for c in self.carries]
-        views = [jnp.zeros(s, c.dtype) for s, c in zip(shapes, self.carries, strict=True)]
+        views = [p.empty(self.count, c.dtype) for p, c in zip(self.parts, self.carries, strict=True)]
 
         def program(split: Any, *values: Any) -> list[Any]:
             indices, values = values[: len(self.grid)], values[len(self.grid) :]
             env = self._env(indices, kept, values)
             evaluate(eqns, env)
             found = self._range(split, [read(env, v) for v in self.loop.invars])
-            views = values[len(kept) :]
-            return [put(v, x, [split, *indices], self.loc) for v, x in zip(views, found, strict=True)]
+            each = zip(self.parts, values[len(kept) :], found, strict=True)
+            return [p.put(view, x, [split, *indices], self.loc) for p, view, x in each]
 
         return nest_of(self.nest, program, [operands[i] for i in kept], views, self.count)
 
@@ -148,7 +147,7 @@ class _Split:
             env = self._env(indices, places, [*own, *values[len(kept) + len(totals) :]])
             for eqn in self.body.eqns:
                 if eqn is self.loop:
-                    found = [take(x, indices, self.loc) for x in sums]
+                    found = [p.take(x, indices, self.loc) for p, x in zip(self.parts, sums, strict=True)]
                     starts = [read(env, v) for v in self.starts]
                     both = zip(eqn.outvars, self.operations, starts, found, strict=True)
                     env.update((v, COMBINE[op](a, b)) for v, op, a, b in both)
