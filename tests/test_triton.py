@@ -163,6 +163,26 @@ def test_long_rows_go_through_in_pieces():
     np.testing.assert_array_equal(interpreted(kernels.row_max, x, block_rows=1), x.max(-1))
 
 
+def test_long_rows_that_have_to_be_held_whole(monkeypatch):
+    """A row at places that another row names."""
+    monkeypatch.setattr(launch, "rows_of", lambda eqn: (45, 16))
+    n = tj.axis("n", 45)
+
+    def kernel(x, at):
+        out = tj.output_like(x)
+
+        @tj.parallel(1)
+        def _(_):
+            row = x[tj.coord(0), tj.shape(n)] * 2
+            out(tj.coord(0), tj.shape(n)).store(tj.gather(row, at[tj.coord(0), tj.shape(n)], n))
+
+        return out
+
+    x, at = kernel_cases.normal(45), np.arange(45, dtype=np.int32) * 8 % 46 - 1
+    want = np.where((at < 0) | (at > 44), 0, 2 * x[np.clip(at, 0, 44)])
+    np.testing.assert_array_equal(interpreted(kernel, x, at), want)
+
+
 @pytest.mark.usefixtures("pieces")
 def test_the_best_of_a_long_row():
     x = kernel_cases.normal(2, 45)

@@ -284,6 +284,27 @@ def test_kernels_on_a_small_device():
     close(got, x.astype(float).sum(0) + x[:3] + 1, 1e-4)
 
 
+@pytest.mark.usefixtures("few_cores")
+def test_a_scalar_of_a_grid_without_axes():
+    """Its total is no view that is loaded."""
+    x, r = np.arange(70, dtype=F32), tj.axis("r", 2)
+
+    def kernel(x):
+        out = tj.output((1,), x.dtype)
+
+        @tj.parallel()
+        def _(nest):
+            @nest.pipeline(35, carry=tj.zeros(tj.shape()))
+            def total(step, total):
+                return total + tj.sum(x[tj.coord(step.index() * 2), tj.shape(r)], r)
+
+            out(tj.coord(0), tj.shape(1)).store(total)
+
+        return out
+
+    np.testing.assert_array_equal(shared(kernel, x), [x.sum()])
+
+
 def shared(kernel, *args, **options):
     """The kernel's results from its Pallas bodies, of which some share the steps of a loop."""
     program = simplify(traced(kernel, *args, **options).program)

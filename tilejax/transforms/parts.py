@@ -72,6 +72,8 @@ class Parts:
 
     def take(self, array: Any, place: Sequence[Any], loc: Any) -> Any:
         """The part of a split and a program; of a program, if nothing is left of the splits."""
+        if not array.shape:  # a scalar of a grid without axes, which is no view
+            return array
         starts, sizes = self._at(place)
         none = np.zeros((), array.dtype)[()]
         params = {"shape": sizes, "bounds": Bounds.ASSUME, "name": "parts", "loc": loc}

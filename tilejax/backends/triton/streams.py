@@ -173,6 +173,7 @@ class StreamKernel(Kernel):
         stream, index, fallback = values[0], values[1], values[-1]
         if (
             not isinstance(stream, Stream)
+            or isinstance(index, Stream)
             or len(values) != 3
             or this.shapes[0] != (self.length,)
             or index.shape
