@@ -71,7 +71,11 @@ def seeds(first: int, last: int) -> list[int]:
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_random_kernels_agree_with_the_interpreter(check: Check, make: Callable[[int], Kernel], seed: int):
-    kernel = make(seed)
+    agrees(check, make(seed), seed)
+
+
+def agrees(check: Check, kernel: Kernel, seed: int) -> None:
+    """The test of one kernel."""
     error = fault(check, kernel, seed)
     if seed % 25 == 0:
         jax.clear_caches()
