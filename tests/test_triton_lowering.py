@@ -121,12 +121,29 @@ def test_selections_from_long_rows_are_one_launch(n, k, dtype):
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
 
 
-def test_sorts_of_long_rows_are_one_launch():
+def spread(x):
+    """How far the sorted elements of each row are from their first one."""
+    y, n = tj.output_like(x), tj.axis("n", x.shape[1])
+
+    @tj.parallel(x.shape[0])
+    def _(nest):
+        here = tj.coord(nest.index(), 0), tj.shape(1, n)
+        ordered, _ = tj.sort(x[here], n)
+        y(*here).store(ordered - tj.min(ordered, n))
+
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n", "launches"),
+    [(kernels.sort, 5000, 1), (kernels.sort, 8193, 0), (spread, 5000, 1), (spread, 100_003, 1)],
+)
+def test_sorts_of_long_rows_are_one_launch_or_those_of_xla(kernel, n, launches):
     device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
-        traced = tj.jit(kernels.sort, backend="triton").trace(S((2, 100_003), F32))
+        traced = tj.jit(kernel, backend="triton").trace(S((2, n), F32))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
+    assert text.count("custom_call @__gpu$xla.gpu.triton") == launches
 
 
 def test_a_gradient_runs_on_the_backend_that_was_asked_for():

@@ -1,5 +1,7 @@
 """The documented kernels on an NVIDIA GPU through Triton, against the float64 formulas."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import kernel_cases
@@ -57,14 +59,31 @@ def test_selections_from_long_rows(n, k, largest):
     checked(triton(kernels.top_k)(x, k, largest=largest), x, order)
 
 
+def spread(x, *, descending):
+    """The sorted rows, less what is least in each, and their order."""
+    y, index, n = tj.output_like(x), tj.output(x.shape, np.int32), tj.axis("n", x.shape[1])
+
+    @tj.parallel(x.shape[0])
+    def _(nest: tj.Nest):
+        here = tj.coord(nest.index(), 0), tj.shape(1, n)
+        ordered, places = tj.sort(x[here], n, descending=descending)
+        y(*here).store(ordered - tj.min(ordered, n))
+        index(*here).store(places)
+
+    return y, index
+
+
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("n", [4097, 16384, 70_000])
 def test_sorts_of_long_rows(n, descending):
+    """Alone, and in a kernel that does more."""
     x = kernel_cases.normal(3, n)
     x[1], x[2, ::3] = np.round(x[1]), np.nan
     key = np.where(np.isnan(x), np.inf, x)
     order = np.argsort(-key if descending else key, -1, kind="stable")
     checked(triton(kernels.sort)(x, descending=descending), x, order)
+    values, index = triton(functools.partial(spread, descending=descending))(x)
+    checked((values, index), x - x.min(-1, keepdims=True), order)
 
 
 @pytest.mark.parametrize("causal", [False, True])
