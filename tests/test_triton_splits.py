@@ -399,6 +399,22 @@ def test_two_launches_and_their_grids():
     assert lowered(kernels.segment_sum, ids, s((10**6, 64), F32), 1000) == ([], 2)
 
 
+@pytest.mark.parametrize(
+    ("programs", "kind", "lanes"),
+    [
+        (256, "serial", None),
+        (2000, "serial", (0, 8)),
+        (10**5, "serial", (0, 128)),
+        (256, "pipeline", (0, 128)),
+    ],
+)
+def test_few_programs_with_long_tiles_stand_alone(programs, kind, lanes):
+    """Unless the steps of their loops are shared, they are more than the lanes of a launch that is idle."""
+    args = np.zeros((programs, 5), F32), np.zeros((programs, 2), I32)
+    nest = simplify(traced(accumulating("add", 40, programs, kind, rows=64), *args).program).jaxpr.eqns[-1]
+    assert schedule.lanes_of(nest) == lanes
+
+
 def test_the_device_says_how_many_programs_it_runs():
     small = AbstractDevice(device_kind="NVIDIA A10", num_cores=72, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=small)):
