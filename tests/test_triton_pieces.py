@@ -166,6 +166,7 @@ def test_what_has_to_stay_whole():
     assert left(one(lambda row: tj.sort(row, T)[0], tall), x)
     assert left(one(lambda row: tj.associative_scan(tj.add, row, T), tall), x)
     assert left(one(lambda row: tj.gather(row, tj.iota(tj.axis("other", 45)), T), tall), x)
+    assert left(one(lambda row: tj.gather(tj.cumsum(row, T), 44, T)), x)
     assert not left(one(lambda row: row * 2, tall), x)
 
     def placed(start, back=False):

@@ -8,24 +8,22 @@ totals. The last ones store: one with a program a piece, and one with the progra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
 
 from .. import _compat
-from ..ir.jaxprs import bind
 from ..ir.types import Bounds
 from .accesses import Walk
 from .affine import Affine
-from .along import NotPieces, Piece, combined, left, parts, scanned_piece, works_along
+from .along import NotPieces, Piece, combined, left, parts, works_along
 from .inline import inlined
 from .parts import Parts, nest_of
 from .pipeline import needed
 from .replace import Rules, evaluate, read, replaced, typed
+from .row import Row, variables
 
 
 def spread_rows(program: Any, wanted: Callable[[Any], tuple[int, int] | None]) -> Any:
@@ -61,15 +59,7 @@ class _Rows:
         self.loc, self.axes = nest.params["loc"], len(nest.params["extents"])
         self.inputs = self.jaxpr.invars[self.axes :]
         self.views = self.inputs[len(self.inputs) - nest.params["num_views"] :]
-        eqns = self.jaxpr.eqns
-        self.streams = {
-            v
-            for e in eqns
-            for v in e.outvars
-            if e.primitive.name != "tile_store" and self.long(v) is not None
-        }
-        self.scans: set[Any] = set()
-        """What is scanned along the rows."""
+        self.row = Row(self.jaxpr, length)
         self.stores: dict[Any, Any] = {}
         """The one store to each view."""
         self.levels: list[list[Any]] = []
@@ -77,7 +67,7 @@ class _Rows:
         self.parts: dict[Any, Parts] = {}
         """What is left of the result of each."""
         level: dict[Any, int] = {}
-        for eqn in eqns:
+        for eqn in self.jaxpr.eqns:
             name, first = eqn.primitive.name, eqn.invars[0] if eqn.invars else None
             if "body" in eqn.params or (name == "tile_load" and first in self.views):
                 raise NotPieces
@@ -86,24 +76,14 @@ class _Rows:
                     raise NotPieces
                 self.stores[first] = eqn
                 continue
-            before = max((level.get(v, 0) for v in _variables(eqn.invars)), default=0)
-            along = self._is_stream(first) and works_along(eqn, self.long(first))
+            before = max((level.get(v, 0) for v in variables(eqn.invars)), default=0)
+            along = self.row.is_stream(first) and works_along(eqn, self.row.long(first))
             if along:
                 self.levels += [[] for _ in range(before + 1 - len(self.levels))]
                 self.levels[before].append(eqn)
                 self.parts[eqn.outvars[0]] = Parts.of(nest.params["extents"], self._types(eqn)[0][0])
-                self.scans.update(eqn.outvars if name == "tile_scan" else ())
+                self.row.scans.update(eqn.outvars if name == "tile_scan" else ())
             level.update(dict.fromkeys(eqn.outvars, before + along))
-
-    def _is_stream(self, atom: Any) -> bool:
-        return not isinstance(atom, Literal) and atom in self.streams
-
-    def long(self, var: Any) -> int | None:
-        """Which dimension of a tile is the long one."""
-        dims = [d for d, n in enumerate(var.aval.shape) if n == self.length]
-        if len(dims) > 1:
-            raise NotPieces
-        return dims[0] if dims else None
 
     def emit(self, *operands: Any) -> list[Any]:
         """The new versions of the nest's views."""
@@ -116,13 +96,13 @@ class _Rows:
                 totals[out] = combined(eqn, arrays, self.parts[out].axis)
         results = dict(zip(self.views, operands[len(operands) - len(self.views) :], strict=True))
         for long in (True, False):
-            views = [v for v, e in self.stores.items() if (self.long(e.invars[1]) is not None) == long]
+            views = [v for v, e in self.stores.items() if (self.row.long(e.invars[1]) is not None) == long]
             if views:
                 results.update(zip(views, self._store(views, long, totals, operands), strict=True))
         return [results[v] for v in self.views]
 
     def _types(self, eqn: Any) -> list[tuple[tuple[int, ...], Any]]:
-        return left(eqn, self.long(eqn.invars[0]) or 0)
+        return left(eqn, self.row.long(eqn.invars[0]) or 0)
 
     def _left(self, level: list[Any], totals: dict[Any, Any], operands: Sequence[Any]) -> list[Any]:
         """The arrays of what the pieces of all programs leave of each of some equations."""
@@ -132,7 +112,9 @@ class _Rows:
         def store(place: Sequence[Any], views: Sequence[Any], env: dict[Any, Any], piece: Any) -> list[Any]:
             found: list[Any] = []
             for eqn in level:
-                found += parts(eqn, [read(env, v) for v in eqn.invars], self.long(eqn.invars[0]) or 0, piece)
+                found += parts(
+                    eqn, [read(env, v) for v in eqn.invars], self.row.long(eqn.invars[0]) or 0, piece
+                )
             each = zip(kinds, views, found, strict=True)
             return [p.put(view, x, place, self.loc) for (p, _), view, x in each]
 
@@ -155,7 +137,7 @@ class _Rows:
         tile, *starts = (read(env, v) for v in eqn.invars[1:])
         params = dict(eqn.params)
         if piece is not None:
-            d = self.long(eqn.invars[1]) or 0
+            d = self.row.long(eqn.invars[1]) or 0
             if self.length % self.width:
                 if not self._reaches(eqn, d):
                     raise NotPieces  # what is beyond the row would be stored
@@ -182,8 +164,9 @@ class _Rows:
         store: Callable[..., list[Any]],
     ) -> list[Any]:
         """The new versions of views by `store`, which finds what is wanted in an environment."""
-        eqns = needed(self.jaxpr.eqns, _variables(wanted), frozenset(totals) - self.scans)
-        asked = _variables([*wanted, *(v for e in eqns for v in (*e.invars, *e.outvars))])
+        given = frozenset(totals) - self.row.scans
+        eqns = needed(self.jaxpr.eqns, variables(wanted), given)
+        asked = variables([*wanted, *(v for e in eqns for v in (*e.invars, *e.outvars))])
         known = {v: x for v, x in (*zip(self.inputs, operands, strict=True), *totals.items()) if v in asked}
 
         def program(*values: Any) -> list[Any]:
@@ -191,98 +174,15 @@ class _Rows:
             indices, values = place[long:], values[self.axes + long :]
             env, before = dict(zip(self.jaxpr.invars, indices, strict=False)), {}
             for var, x in zip(known, values, strict=False):
-                if var in self.scans:
-                    before[var] = self.parts[var].take(x, place, self.loc) if long else None
+                if var in self.row.scans:
+                    before.update({var: self.parts[var].take(x, place, self.loc)} if long else {})
                 else:
                     env[var] = self.parts[var].take(x, indices, self.loc) if var in totals else x
             piece = None
             if long:
                 start = lax.mul(place[0], np.int32(self.width))
                 piece = Piece(start, self.width, self.length, before)
-            self._evaluate(wanted, env, piece)
+            self.row.evaluate(wanted, env, piece)
             return store(place, values[len(known) :], env, piece)
 
         return nest_of(self.nest, program, list(known.values()), views, self.count if long else 0)
-
-    def _evaluate(self, wanted: Sequence[Any], env: dict[Any, Any], piece: Piece | None) -> None:
-        """Adds the variables wanted to an environment."""
-        asked, order = {v for v in _variables(wanted) if v not in env}, []
-        for eqn in reversed(self.jaxpr.eqns):
-            if any(v in asked for v in eqn.outvars):
-                order.append(eqn)
-                reads = eqn.invars[1:] if self._picks(eqn) else eqn.invars
-                asked |= {v for v in _variables(reads) if v not in env}
-        for eqn in reversed(order):
-            env.update(zip(eqn.outvars, self._apply(eqn, env, piece), strict=True))
-
-    def _picks(self, eqn: Any) -> bool:
-        return eqn.primitive.name == "tile_gather" and self._is_stream(eqn.invars[0])
-
-    def _apply(self, eqn: Any, env: dict[Any, Any], piece: Piece | None) -> list[Any]:
-        if self._picks(eqn):
-            return [self._pick(eqn, env)]
-        values = [read(env, v) for v in eqn.invars]
-        if not any(v in self.streams for v in (*_variables(eqn.invars), *eqn.outvars)):
-            return bind(eqn, values)
-        if piece is None:
-            raise NotPieces
-        (out,) = eqn.outvars[:1]
-        if out in self.scans:
-            if out not in piece.before:
-                raise NotPieces
-            return [scanned_piece(eqn, values[0], piece.before[out], self.long(out) or 0, piece)]
-        results = self._in_piece(eqn, values, piece)
-        for var, x in zip(eqn.outvars, results, strict=True):
-            if x.shape != tuple(piece.width if n == self.length else n for n in var.aval.shape):
-                raise NotPieces
-        return results
-
-    def _in_piece(self, eqn: Any, values: list[Any], piece: Piece) -> list[Any]:
-        name, p, out = eqn.primitive.name, dict(eqn.params), eqn.outvars[0]
-        d, source = self.long(out), self.long(eqn.invars[0]) if eqn.invars else None
-        if name.startswith("tile_") and name != "tile_load":
-            if name not in _ACROSS or source in (p.get("axis"), *p.get("axes", ())):
-                raise NotPieces
-            return bind(eqn, values)
-        if d is None:
-            raise NotPieces
-        shape = tuple(piece.width if i == d else n for i, n in enumerate(out.aval.shape))
-        if name == "tile_load":
-            values[1 + d] = lax.add(values[1 + d], piece.start)
-            bounds = Bounds.ZERO if self.length % piece.width else p["bounds"]
-            p.update(shape=shape, bounds=bounds)
-        elif name == "iota":
-            if p["dimension"] == d:
-                return [lax.convert_element_type(piece.places(shape, d), p["dtype"])]
-            p["shape"] = shape
-        elif name == "broadcast_in_dim":
-            if self._is_stream(eqn.invars[0]) and p["broadcast_dimensions"][source] != d:
-                raise NotPieces
-            p["shape"] = shape
-        elif name == "reshape":
-            before = eqn.invars[0].aval.shape
-            if source is None or math.prod(before[:source]) != math.prod(shape[:d]):
-                raise NotPieces
-            p["new_sizes"] = shape
-        return bind(eqn.replace(params=p), values)
-
-    def _pick(self, eqn: Any, env: dict[Any, Any]) -> Any:
-        """One element of a row: a piece that is only that."""
-        tile, *coords, fallback = eqn.invars
-        if len(coords) != 1 or tile.aval.size != self.length or eqn.outvars[0].aval.size != 1:
-            raise NotPieces
-        index, shape = lax.reshape(read(env, coords[0]), ()), eqn.outvars[0].aval.shape
-        here = lax.clamp(np.int32(0), index, np.int32(self.length - 1))
-        inner = {v: x for v, x in env.items() if v not in self.streams}
-        self._evaluate([tile], inner, Piece(here, 1, self.length, {}))
-        found = lax.reshape(inner[tile], shape)
-        inside = lax.broadcast(lax.eq(index, here), shape)
-        return lax.select(inside, found, lax.broadcast(read(env, fallback), shape))
-
-
-_ACROSS = ("tile_reduce", "tile_argreduce", "tile_fold", "tile_scan", "tile_sort", "tile_top_k")
-"""What may work along another dimension than the long one."""
-
-
-def _variables(atoms: Sequence[Any]) -> set[Any]:
-    return {v for v in atoms if not isinstance(v, Literal)}
