@@ -89,17 +89,31 @@ def contract(
     for g in shared:
         if not (g in a.zero_tail and g in b.zero_tail):
             plan.full(g, shape)
-    x, y = regroup(plan, a, batch + free_a + shared), regroup(plan, b, batch + shared + free_b)
-    n, m, k = len(batch), len(free_a), len(shared)
+    (x, sums_a), (y, sums_b) = (
+        _laid(plan, *v) for v in ((a, batch, free_a, shared), (b, batch, free_b, shared))
+    )
     wide = _accumulator(acc_dtype)
     plan.fit(batch + free_a + free_b, shape, np.dtype(wide).itemsize)
     x, y = _operands(x, y, plan.doubles_bytes)
     if precision is None and x.dtype == np.float32:
         precision = lax.Precision.HIGHEST
-    dims = ((tuple(range(n + m, n + m + k)), tuple(range(n, n + k))), (tuple(range(n)), tuple(range(n))))
+    batches = tuple(range(len(batch)))
+    dims = ((sums_a, sums_b), (batches, batches))
     out = lax.dot_general(x, y, dims, precision=precision, preferred_element_type=wide)
     result = Val(shape, np.dtype(wide), out, batch + free_a + free_b)
     return rename(result, acc_shape, {label: i for i, label in enumerate(acc_labels)})
+
+
+def _laid(
+    plan: Plan, val: Val, batch: tuple[Group, ...], free: tuple[Group, ...], shared: tuple[Group, ...]
+) -> tuple[Any, tuple[int, ...]]:
+    """An operand as an array, and which of its dimensions are contracted: the last, unless it has them before
+    the others anyway. Of bfloat16 that is transposed first, XLA on the CPU multiplies float32."""
+    at = {g: i for i, g in enumerate(val.groups)}
+    early = any(at.get(s, -1) < at.get(f, -1) for s in shared for f in free)
+    order, first = (shared + free, 0) if early else (free + shared, len(free))
+    first += len(batch)
+    return regroup(plan, val, batch + order), tuple(range(first, first + len(shared)))
 
 
 def _in_labels(
