@@ -242,6 +242,29 @@ def test_what_is_never_split():
     assert is_left(looping(lambda x, y, here, total: total + total * row(x, here)), x)
     assert is_left(looping(lambda x, y, here, total: row(x, here)), x)
 
+    def after(first, second):
+        """A sum of rows that starts where a loop that is no sum ends."""
+
+        def kernel(x):
+            out = tj.output((5,), x.dtype)
+
+            @tj.parallel(1)
+            def _(nest):
+                def row(step):
+                    return tj.reshape(x[tj.coord(step.index(), 0), tj.shape(1, c)], tj.shape(c))
+
+                weight = nest.serial(first, carry=tj.ones(tj.shape(c)))(lambda here, w: w * 2 + row(here))
+                total = nest.pipeline(second, carry=weight)(lambda here, total: total + weight * row(here))
+                out(tj.coord(0), tj.shape(c)).store(total)
+
+            return out
+
+        return kernel
+
+    assert is_left(after(4, 4), x)
+    assert not is_left(after(2, 4), x)
+    np.testing.assert_array_equal(split_run(after(2, 4), x, count=2), [7 + 4 * 7] * 5)
+
     def ordered(x):
         out = tj.output((5, 5), x.dtype)
         k, d = tj.axis("k", 2), tj.axis("d", 5)

@@ -50,12 +50,18 @@ def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
         before = needed(eqns, _variables(loop.invars))
         if any(e.primitive.name == "tile_store" or e.params.get("num_views") for e in before):
             continue  # what the loop reads must be there before anything is stored
+        if any(_steps(e) >= _steps(loop) for e in before if "num_carry" in e.params):
+            continue  # all programs would run that loop
         count = pieces(eqn, loop)
         if len(loop.params["extents"]) > 1:  # ranges of its outermost axis, of one length
             count = math.gcd(count, loop.params["extents"][0])
         if count > 1:
             return loop, count
     return None
+
+
+def _steps(loop: Any) -> int:
+    return math.prod(loop.params["extents"])
 
 
 class _Split:
