@@ -336,4 +336,4 @@ def test_blocks(image, filters, blocks, grid):
     nest = nest_of(kernels.conv2d, S(image, jnp.bfloat16), S(filters, jnp.bfloat16), padding=1)
     assert (nest.blocks, nest.grid) == (blocks, grid)
     (only,) = nest.sums.values()
-    assert [nest.places.extents[s] for s in (*only.steps, only.depth)] == [3, 3, image[-1]]
+    assert [nest.nest.places.extents[s] for s in (*only.steps, only.depth)] == [3, 3, image[-1]]

@@ -14,6 +14,7 @@ from ...transforms.selections import share_selections
 from ...transforms.simplify import simplify
 from .launch import launch
 from .pieces import pieces
+from .pixels import single_pixels
 from .prefetch import overlapped
 from .sorting import shares
 from .splits import split
@@ -34,7 +35,7 @@ def run(
     around = ("cpu",) if interpret else platforms  # of what XLA runs between the launches
     plain = simplify(program)  # Triton places values itself, memories among them
     shared = share_selections(scattered(plain, around), shares)
-    jaxpr = overlapped(split(pieces(shared))).jaxpr
+    jaxpr = overlapped(split(pieces(single_pixels(shared)))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
     def read(var: Any) -> Any:

@@ -24,48 +24,48 @@ PIECES_FIRST = False
 """Whether all taps of a part of the channels come before the next part, and not the other way round."""
 
 
-def run(nest: Matrices, position: Any, given: Sequence[Any], interpret: bool) -> None:
+def run(plan: Matrices, position: Any, given: Sequence[Any], interpret: bool) -> None:
     """Program number `position`, with the values of the nest's operands."""
     position = lax.convert_element_type(position, np.int32)
-    _, down, across = nest.grid
+    _, down, across = plan.grid
     plane = np.int32(down * across)
-    wholes: dict[Any, Any] = {d: scalar(0, np.int32) for d in range(len(nest.element))}
-    wholes.update(_unravelled(nest, nest.outer, lax.div(position, plane)))
+    wholes: dict[Any, Any] = {d: scalar(0, np.int32) for d in range(len(plan.nest.element))}
+    wholes.update(_unravelled(plan, plan.outer, lax.div(position, plane)))
     mask: Any = None
     blocks = zip(
-        (nest.rows, nest.columns),
+        (plan.rows, plan.columns),
         grouped(lax.rem(position, plane), down, across),
-        (nest.blocks.rows, nest.blocks.columns),
+        (plan.blocks.rows, plan.blocks.columns),
         strict=True,
     )
     for axis, (dims, block, width) in enumerate(blocks):
-        places, size = block * np.int32(width) + _line(axis, width), nest.count(dims)
+        places, size = block * np.int32(width) + _line(axis, width), plan.count(dims)
         if size % width:
             inside = places < np.int32(size)
             mask = inside if mask is None else mask & inside
             places = jnp.minimum(places, np.int32(size - 1))  # what is beyond is computed, but not stored
-        wholes.update(_unravelled(nest, dims, places))
-    frame, target = Frame(nest.places, wholes), Frame(nest.places, wholes, mask)
-    operands = nest.jaxpr.invars[len(nest.indices) :]
-    known = {**nest.indices, **dict(zip(operands, given, strict=True))}
+        wholes.update(_unravelled(plan, dims, places))
+    frame, target = Frame(plan.nest.places, wholes), Frame(plan.nest.places, wholes, mask)
+    operands = plan.nest.jaxpr.invars[len(plan.nest.indices) :]
+    known = {**plan.nest.indices, **dict(zip(operands, given, strict=True))}
 
     def contract(evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> Any:
-        return _contract(nest, evaluator, eqn, point, frame)
+        return _contract(plan, evaluator, eqn, point, frame)
 
-    views = frozenset(e.invars[0] for e in nest.stores)
-    evaluator = Pointwise(nest.jaxpr, nest.places, known, views, contract, nest.element)
-    values = [evaluator.array(e.invars[1], nest.tile, frame) for e in nest.stores]
-    shape = nest.blocks.rows, nest.blocks.columns
-    for eqn, value in zip(nest.stores, values, strict=True):
+    views = frozenset(e.invars[0] for e in plan.nest.stores)
+    evaluator = Pointwise(plan.nest.jaxpr, plan.nest.places, known, views, contract, plan.nest.element)
+    values = [evaluator.array(e.invars[1], plan.nest.tile, frame) for e in plan.nest.stores]
+    shape = plan.blocks.rows, plan.blocks.columns
+    for eqn, value in zip(plan.nest.stores, values, strict=True):
         evaluator.store(known[eqn.invars[0]], value, target, shape, interpret)
 
 
-def _contract(nest: Matrices, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> Any:
+def _contract(plan: Matrices, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> Any:
     """A `tile_mma` at the points of a frame."""
-    out, (rows, columns, width) = eqn.outvars[0], (nest.blocks.rows, nest.blocks.columns, nest.blocks.depth)
-    this, count = nest.sums[out], nest.places.extents.__getitem__
+    out, (rows, columns, width) = eqn.outvars[0], (plan.blocks.rows, plan.blocks.columns, plan.blocks.depth)
+    this, count = plan.sums[out], plan.nest.places.extents.__getitem__
     factors = this.factors(eqn, point)
-    factors = [*reversed(factors)] if (out, key(point)) in nest.turned else factors
+    factors = [*reversed(factors)] if (out, key(point)) in plan.turned else factors
     depth = count(this.depth)
     steps = [*map(count, this.steps), -(-depth // width)]
     steps = [steps[-1], *steps[:-1]] if PIECES_FIRST else steps
@@ -79,7 +79,7 @@ def _contract(nest: Matrices, evaluator: Pointwise, eqn: Any, point: Point, fram
             places = piece * np.int32(width) + _line(axis, width)
             own = places < np.int32(depth) if depth % width else None
             wholes = {**frame.wholes, this.depth: places, **dict(zip(this.steps, taps, strict=True))}
-            inner = Frame(nest.places, wholes, own, inner=True)
+            inner = Frame(plan.nest.places, wholes, own, inner=True)
             tile = jnp.broadcast_to(evaluator.array(var, at, inner), shape)
             if own is None or _is_zero_outside(evaluator, var):
                 return tile
@@ -104,6 +104,6 @@ def _line(axis: int, n: int) -> Any:
     return lax.broadcasted_iota(np.int32, (n, 1) if axis == 0 else (1, n), axis)
 
 
-def _unravelled(nest: Matrices, dims: Sequence[Any], position: Any) -> dict[Any, Any]:
+def _unravelled(plan: Matrices, dims: Sequence[Any], position: Any) -> dict[Any, Any]:
     """The wholes that a number in row-major order stands for."""
-    return dict(zip(dims, unravel(position, [nest.places.extents[d] for d in dims]), strict=True))
+    return dict(zip(dims, unravel(position, [plan.nest.places.extents[d] for d in dims]), strict=True))

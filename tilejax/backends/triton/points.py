@@ -104,7 +104,10 @@ class Places:
         return atom
 
     def bounds(self, form: Affine) -> tuple[int, int]:
-        return self.simplest(form).bounds(self.extents.__getitem__)
+        """The least and greatest value, of the form as it is or with wholes: what either knows."""
+        extent = self.extents.__getitem__
+        (low, high), (least, most) = form.bounds(extent), self.simplest(form).bounds(extent)
+        return max(low, least), min(high, most)
 
 
 @dataclass(eq=False)
@@ -128,13 +131,18 @@ class Frame:
         if self.used is not None:
             self.used.update(form.coefs)
             return None
-        const = wrap(form.const) if dtype == np.int32 else form.const
-        parts: dict[Any, Any] = {(): scalar(const, dtype)} if const or not form.coefs else {}
+        parts: dict[Any, Any] = {}
         for atom, factor in form.coefs.items():
             term = as_index(self._atom(atom), dtype)
             term = term * scalar(factor, dtype) if factor != 1 else term
             parts[term.shape] = parts[term.shape] + term if term.shape in parts else term
-        return functools.reduce(operator.add, (parts[s] for s in sorted(parts, key=np.prod)))
+        terms = [parts[shape] for shape in sorted(parts, key=np.prod)]
+        const = wrap(form.const) if dtype == np.int32 else form.const
+        if not terms:
+            return scalar(const, dtype)
+        if const:  # a compiler finds `x - 1 + 1`, but not always `x + (-1) + 1`
+            terms[0] = terms[0] + scalar(const, dtype) if const > 0 else terms[0] - scalar(-const, dtype)
+        return functools.reduce(operator.add, terms)
 
     def _atom(self, atom: Any) -> Any:
         if atom not in self.wholes:

@@ -101,7 +101,7 @@ class Pointwise:
 
     def _broadcast(self, eqn: Any, point: Point, frame: Frame) -> Any:
         (operand, *_), dims = eqn.invars, eqn.params["broadcast_dimensions"]
-        return self.value(operand, _along(operand.aval.shape, [point[d] for d in dims]), frame)
+        return self.value(operand, along(operand.aval.shape, [point[d] for d in dims]), frame)
 
     def _transpose(self, eqn: Any, point: Point, frame: Frame) -> Any:
         order = eqn.params["permutation"]
@@ -184,7 +184,7 @@ class Pointwise:
                 forms.append(point[d] if n > 1 else ZERO)
                 continue
             coord, dims = next(own)
-            form = self.form(coord, _along(coord.aval.shape, [point[i] for i in dims]), frame)
+            form = self.form(coord, along(coord.aval.shape, [point[i] for i in dims]), frame)
             forms.append(form)
             tests += self._inside(form, n, frame)
         value, other = self.array(tile, tuple(forms), frame), self.array(fallback, (), frame)
@@ -201,7 +201,7 @@ class Pointwise:
         return self.contract(self, eqn, point, frame)
 
 
-def _along(shape: Sequence[int], point: Sequence[Affine]) -> Point:
+def along(shape: Sequence[int], point: Sequence[Affine]) -> Point:
     """A point of a tile that is broadcast along its dimensions of extent 1."""
     return tuple(p if n > 1 else ZERO for p, n in zip(point, shape, strict=True))
 

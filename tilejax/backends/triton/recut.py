@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...transforms.affine import Affine
-from ...transforms.inline import inlined
 from .blocks import Blocks, blocks_for
-from .points import Frame, NotPoints, Places, Point, coordinate, key
+from .elements import Elements, elements_of
+from .points import Frame, NotPoints, Places, Point, key
 from .pointwise import Pointwise
 from .sums import Sum, sum_of
 
@@ -23,15 +22,7 @@ from .sums import Sum, sum_of
 class Matrices:
     """A nest as products of matrices."""
 
-    jaxpr: Any
-    """Its body, without calls."""
-    places: Places
-    indices: dict[Any, Affine]
-    stores: list[Any]
-    tile: Point
-    """Where an element is in the tile that is stored."""
-    element: Point
-    """Where it is in the view."""
+    nest: Elements
     outer: tuple[Any, ...]
     """The dimensions of the view along which both factors vary, or neither: each index is a program of its
     own."""
@@ -44,7 +35,7 @@ class Matrices:
     itemsize: int
 
     def count(self, wholes: Sequence[Any]) -> int:
-        return math.prod(self.places.extents[w] for w in wholes)
+        return math.prod(self.nest.places.extents[w] for w in wholes)
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -78,67 +69,22 @@ class _Reader:
     """Of each product the wholes along which its factors vary."""
 
     def read(self) -> Matrices:
-        p, jaxpr = self.eqn.params, inlined(self.eqn.params["body"])
-        indices = {v: coordinate(v, n) for v, n in zip(jaxpr.invars, p["extents"], strict=False)}
-        self.places.extents.update(zip(indices, p["extents"], strict=True))
-        views = jaxpr.invars[len(jaxpr.invars) - p["num_views"] :]
-        known = {**indices, **{v: None for v in jaxpr.invars[len(indices) :] if not v.aval.shape}}
-        evaluator = Pointwise(jaxpr, self.places, known, frozenset(views), self._contract)
-        stores = [e for e in jaxpr.eqns if e.primitive.name == "tile_store"]
-        if (
-            not stores
-            or not stores[0].invars[0].aval.shape
-            or sorted(map(id, views)) != sorted(id(e.invars[0]) for e in stores)
-        ):
-            raise NotPoints
-        frame = Frame(self.places, used=set())
-        tile, evaluator.element = self._stored(stores, evaluator, frame)
-        for store in stores:
-            evaluator.array(store.invars[1], tile, frame)
+        nest = elements_of(self.eqn, self._contract)
+        self.places = nest.places
+        for store in nest.stores:
+            nest.evaluator.array(store.invars[1], nest.tile, Frame(nest.places, used=set()))
         if not self.sums:
             raise NotPoints
-        dims = [d for d in range(len(tile)) if self.places.extents[d] > 1]
-        outer, rows, columns, turned = self._roles(dims)
-        itemsize = max(v.aval.dtype.itemsize for out in self.sums for v in evaluator.makers[out].invars[:2])
-        count = self.places.extents.__getitem__
+        count = nest.places.extents.__getitem__
+        outer, rows, columns, turned = self._roles([d for d in range(len(nest.tile)) if count(d) > 1])
+        makers = nest.evaluator.makers
+        itemsize = max(v.aval.dtype.itemsize for out in self.sums for v in makers[out].invars[:2])
         m, n = math.prod(map(count, rows)), math.prod(map(count, columns))
         if max(m, n) > _MOST or (outer and m * n < _LEAST):
             raise NotPoints
         depth = max(count(s.depth) for s in self.sums.values())
         blocks = blocks_for(m, n, depth, math.prod(map(count, outer)), itemsize, len(self.sums))
-        return Matrices(
-            jaxpr, self.places, indices, stores, tile, evaluator.element, outer, rows, columns, turned,
-            self.sums, blocks, itemsize,
-        )  # fmt: skip
-
-    def _stored(self, stores: Sequence[Any], evaluator: Pointwise, frame: Frame) -> tuple[Point, Point]:
-        """The coordinates of an element in a tile and in the view: all stores must be alike, and no two
-        programs may store the same."""
-        alike = {(e.invars[0].aval.shape, e.invars[1].aval.shape) for e in stores}
-        starts = [[evaluator.form(v, (), frame) for v in e.invars[2:]] for e in stores]
-        if len(alike) > 1 or any(s != starts[0] for s in starts):
-            raise NotPoints
-        ((sizes, shape),) = alike
-        used: set[Any] = set()
-        tile, element = [], []
-        for d, (start, size, n) in enumerate(zip(starts[0], sizes, shape, strict=True)):
-            self.places.extents["tile", d] = n
-            parts, reach = [(("tile", d), 1)] if n > 1 else [], n
-            for atom in sorted(start.coefs, key=lambda a: start.coefs[a]):
-                if start.coefs[atom] != reach or atom in used:
-                    raise NotPoints
-                used.add(atom)
-                parts.append((atom, reach))
-                reach *= self.places.extents[atom]
-            reach = min(reach, size - start.const)
-            if start.const < 0 or start.base is not None or reach < 1:
-                raise NotPoints
-            self.places.compose(d, reach, parts)
-            tile.append(coordinate(("tile", d), n))
-            element.append(Affine(start.const, {d: 1} if parts else {}))
-        if any(n > 1 and v not in used for v, n in self.places.extents.items() if v in evaluator.known):
-            raise NotPoints
-        return tuple(tile), tuple(element)
+        return Matrices(nest, outer, rows, columns, turned, self.sums, blocks, itemsize)
 
     def _contract(self, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> None:
         """Notes what the factors of a product vary along."""
