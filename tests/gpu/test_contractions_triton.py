@@ -65,10 +65,13 @@ def test_rows_that_are_normalized_are_summed_in_pieces(in_order):
     np.testing.assert_allclose(got, want - want.max(1, keepdims=True), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("blocks", [{}, {"block_rows": 8, "block_cols": 16}], ids=str)
 @pytest.mark.parametrize("height", [1, 3, 6, 67])
-def test_windows(height):
+def test_windows(height, blocks):
     image = normal(height, 1030)
     for g, w in zip(
-        tj.jit(kernels.sobel_median, backend="triton")(image), oracle.sobel_median(image), strict=True
+        tj.jit(kernels.sobel_median, backend="triton")(image, **blocks),
+        oracle.sobel_median(image),
+        strict=True,
     ):
         np.testing.assert_allclose(np.asarray(g, np.float64), w, rtol=2e-5, atol=2e-5)

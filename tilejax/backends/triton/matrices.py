@@ -20,9 +20,6 @@ from .products import product, wide_type
 from .recut import Matrices
 from .tiles import full, scalar
 
-PIECES_FIRST = False
-"""Whether all taps of a part of the channels come before the next part, and not the other way round."""
-
 
 def run(plan: Matrices, position: Any, given: Sequence[Any], interpret: bool) -> None:
     """Program number `position`, with the values of the nest's operands."""
@@ -68,12 +65,10 @@ def _contract(plan: Matrices, evaluator: Pointwise, eqn: Any, point: Point, fram
     factors = [*reversed(factors)] if (out, key(point)) in plan.turned else factors
     depth = count(this.depth)
     steps = [*map(count, this.steps), -(-depth // width)]
-    steps = [steps[-1], *steps[:-1]] if PIECES_FIRST else steps
     wide = wide_type(eqn.invars[0].aval.dtype)
 
     def step(position: Any, total: Any) -> Any:
-        at_step = unravel(position, steps)
-        piece, taps = (at_step[0], at_step[1:]) if PIECES_FIRST else (at_step[-1], at_step[:-1])
+        *taps, piece = unravel(position, steps)
 
         def side(var: Any, at: Point, axis: int, shape: tuple[int, int]) -> Any:
             places = piece * np.int32(width) + _line(axis, width)
