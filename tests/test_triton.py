@@ -367,3 +367,21 @@ def test_stores_that_hang_out_of_their_view():
         return out
 
     np.testing.assert_array_equal(interpreted(kernel, x), [*x[:, 1:], [0, 0, 0]])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_sorts_along_any_axis(axis, dtype):
+    x = np.random.default_rng(0).integers(-9, 9, (3, 13, 5)).astype(dtype)
+
+    def kernel(x):
+        out, axes = tj.output_like(x), [tj.axis(f"d{i}", n) for i, n in enumerate(x.shape)]
+        here = tj.coord(0, 0, 0), tj.shape(*axes)
+
+        @tj.parallel(1)
+        def _(_):
+            out(*here).store(tj.sort(x[here], axes[axis])[0])
+
+        return out
+
+    np.testing.assert_array_equal(interpreted(kernel, x), np.sort(x, axis))

@@ -70,7 +70,22 @@ def too_large(x):
     return out
 
 
-@pytest.mark.parametrize(("kernel", "shape"), [(vector_scope, (8, 16)), (too_large, (512, 512))])
+def array_inside(x):
+    """A kernel that computes with a whole array inside of a nest."""
+    out, columns = tj.output_like(x), tj.axis("columns", x.shape[1])
+
+    @tj.parallel(x.shape[0])
+    def _(nest):
+        row = tj.view(jnp.sort(jnp.arange(x.shape[1], dtype=x.dtype) * nest.index()))
+        at = tj.coord(nest.index(), 0), tj.shape(1, columns)
+        out(*at).store(x[at] + row[tj.coord(0), tj.shape(columns)])
+
+    return out
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape"), [(vector_scope, (8, 16)), (too_large, (512, 512)), (array_inside, (8, 16))]
+)
 def test_what_triton_refuses_is_xla(kernel, shape):
     x = jax.ShapeDtypeStruct(shape, np.float32)
     with gpu():
@@ -85,3 +100,8 @@ def test_a_batch_of_symbolic_size_is_refused_by_triton():
     mapped = jax.jit(jax.vmap(tj.jit(kernels.softmax, backend="triton")))
     with gpu(), pytest.raises(tj.UnsupportedError, match="symbolic batch size"):
         export.export(mapped, platforms=["cuda"])(batch)
+
+
+def test_no_tracer_outlives_its_trace():
+    with jax.checking_leaks(), gpu():
+        assert launches(tj.jit(kernels.layernorm), X) == 1

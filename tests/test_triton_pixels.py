@@ -84,7 +84,7 @@ def dilated(x, *, step=2, block=(6, 8), shift=0):
         flat = tj.reshape(tj.transpose(windows, tj.shape(p, q, u, v)), tj.shape(p, q, tj.axis("w", 9)))
         here = tj.coord(y0, x0), tj.shape(p, q)
         out(*here).store(total)
-        best(*here).store(tj.argmax(flat, flat.axes[-1]).astype(np.int32))
+        best(*here).store(tj.argmax(flat, flat.axes[-1]))
 
     return out, best
 

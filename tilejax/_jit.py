@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,12 +62,16 @@ class _Kernel:
         dynamic = [i for i, leaf in enumerate(leaves) if leaf is not None]
         results: list[Any] = []
 
+        order, count = list(bound.arguments), len(leaves)
+        fixed = {k: v for k, v in bound.arguments.items() if k in static}
+
         def rebuild(values: Sequence[Any]) -> Any:
-            seen = list(leaves)
+            """The arguments with other arrays; it outlives the trace, so it must not hold what is traced."""
+            seen: list[Any] = [None] * count
             for i, value in zip(dynamic, values, strict=True):
                 seen[i] = value
-            again = signature.bind(*args, **kwargs)
-            again.arguments.update(jax.tree.unflatten(tree, seen))
+            known = {**jax.tree.unflatten(tree, seen), **fixed}
+            again = inspect.BoundArguments(signature, OrderedDict((k, known[k]) for k in order))
             return again.args, again.kwargs
 
         def body(*arrays: Any) -> list[Any]:

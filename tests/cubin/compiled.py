@@ -66,6 +66,31 @@ def cases():
 
         return outs
 
+    def one_program(shape, fn):
+        """A kernel of one program that stores what a function makes of its tile and its axes."""
+
+        def kernel(x):
+            out, axes = tj.output_like(x), [tj.axis(f"d{i}", n) for i, n in enumerate(shape)]
+            here = tj.coord(*(0 for _ in shape)), tj.shape(*axes)
+
+            @tj.parallel(1)
+            def _(_):
+                out(*here).store(fn(x[here], axes).astype(x.dtype))
+
+            return out
+
+        return kernel
+
+    def scanned(tile, axes):
+        return tj.cummax(tile, axes[-1])
+
+    def sorted_within(tile, axes):
+        return tj.sort(tile, axes[1])[0]
+
+    def byte_floats(tile, axes):
+        least = tj.minimum(-tile, tj.sign(tile))
+        return tj.where(least < tile, tj.abs(least), tj.cummax(tile, axes[-1])) + tj.argmax(tile, axes[-1])
+
     heads = (s((1, 2, 512, 64), bf16),) * 3
     steps = {"block_m": 256, "block_n": 128, "block_k": 64}
     return {
@@ -92,6 +117,10 @@ def cases():
         "sobel_median": of(kernels.sobel_median, s((64, 256), f32)),
         "top_k": of(kernels.top_k, s((64, 32000), f32), k=64),
         "long sort": of(kernels.sort, s((4, 5000), f32)),
+        "two elements": of(one_program((1, 2), scanned), s((1, 2), f32)),
+        "sort of a middle axis": of(one_program((3, 33, 2), sorted_within), s((3, 33, 2), f32)),
+        "e4m3": of(one_program((4, 64), byte_floats), s((4, 64), jnp.float8_e4m3fn)),
+        "e5m2": of(one_program((4, 64), byte_floats), s((4, 64), jnp.float8_e5m2)),
         "casts by xla": (tj.jit(casts, backend="xla"), (s((64,), f32),)),
         "long softmax": of(kernels.softmax, s((4, 10**6), f32)),
     }

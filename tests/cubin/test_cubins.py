@@ -72,6 +72,13 @@ def test_nothing_is_kept_in_local_memory(compiled):
     assert set(made(compiled, "local").values()) == {0}
 
 
+@pytest.mark.parametrize("name", ["two elements", "sort of a middle axis", "e4m3", "e5m2"])
+def test_what_triton_could_not_compile(compiled, name):
+    """It crashed where it joins two elements, took a minute for a network along a transposed axis, and
+    computes nothing with floats of eight bits."""
+    assert compiled[name]["entries"] == 1
+
+
 def test_loads_that_do_not_fit_are_refused_before_and_others_compile(compiled):
     """Steps of 48 KiB, of which the device has room for four."""
     assert "error" not in compiled["gemm of four steps"]

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from .tiles import last
+from .tiles import last, paired
 
 _SMALL = 16
 """Up to so many terms are multiplied and added where a matrix unit's smallest product is mostly padding."""
@@ -58,6 +58,6 @@ def _together(arrays: list[Any]) -> Any:
     if len(arrays) == 1:
         return arrays[0][None]
     middle = len(arrays) // 2
-    pair = jnp.stack([_together(arrays[:middle]), _together(arrays[middle:])], -1)
+    pair = paired(_together(arrays[:middle]), _together(arrays[middle:]))
     order = (pair.ndim - 1, *range(pair.ndim - 1))
     return lax.reshape(lax.transpose(pair, order), (len(arrays), *arrays[0].shape))

@@ -34,19 +34,21 @@ def _first(pairs: Any) -> Any:
     return lax.reduce_sum(jnp.where(here, pairs, zero), (pairs.ndim - 2,))
 
 
-def ordered(arrays: Arrays, block: int) -> list[Any]:
-    """The last axis sorted in blocks, in turn up and down, one block up."""
+def ordered(arrays: Arrays, block: int, stride: int = 1) -> list[Any]:
+    """The last axis sorted in blocks, in turn up and down, one block up. With a `stride` it is so many
+    sequences side by side."""
     size = 2
     while size <= block:
-        arrays = merge(arrays, size)
+        arrays = merge(arrays, size, stride)
         size *= 2
     return list(arrays)
 
 
-def merge(arrays: Arrays, size: int) -> list[Any]:
+def merge(arrays: Arrays, size: int, stride: int = 1) -> list[Any]:
     """Bitonic blocks of the last axis, in order: in turn up and down."""
-    n, distance = arrays[0].shape[-1], size // 2
-    while distance:
+    n, size = arrays[0].shape[-1], size * stride
+    distance = size // 2
+    while distance >= stride:
         shape = (*arrays[0].shape[:-1], n // (2 * distance), 2, distance)
         pairs = [lax.reshape(x, shape) for x in arrays]
         first = lax.broadcasted_iota(np.int32, shape, len(shape) - 2) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,6 +27,10 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
     # The scalars of a reducer are whole tiles here.
     extents = jnp.broadcast_shapes(padded_shape(target), *(v.shape for v in values))
     values = [v if v.shape == extents else jnp.broadcast_to(v, extents) for v in values]
+    if name not in _MOVED and any(is_byte_float(v.dtype) for v in values):
+        wide = [v.astype(np.float32) if is_byte_float(v.dtype) else v for v in values]
+        (out,) = apply(replace(call, dtypes=(np.dtype(np.float32) if is_byte_float(dtype) else dtype,)), wide)
+        return [convert(out, new_dtype=dtype)]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]
     if name in _IN_F32 and jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:
@@ -33,6 +38,11 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
     elif name in _LOGICAL and dtype == np.bool_:
         return [_LOGICAL[name](*values)]
     return [call.primitive.bind(*values, **params).astype(dtype)]
+
+
+def is_byte_float(dtype: Any) -> bool:
+    """Whether a dtype is one of the floats of eight bits, with which Triton only moves and casts."""
+    return jnp.issubdtype(dtype, np.floating) and dtype.itemsize == 1
 
 
 def exp_near(x: Any) -> Any:
@@ -45,6 +55,7 @@ def exp_near(x: Any) -> Any:
 _IN_F32 = frozenset(
     "add cos div exp exp2 expm1 integer_pow log log1p mul pow rem rsqrt sin sqrt square sub tan tanh".split()  # noqa: SIM905
 )
+_MOVED = ("select_n", "convert_element_type", "copy")
 _LOGICAL: dict[str, Callable[..., Any]] = {"add": lax.bitwise_or, "mul": lax.bitwise_and}
 
 _DIRECT = frozenset(
@@ -116,6 +127,8 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
 def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
     target = np.dtype(new_dtype)
+    if is_byte_float(target) and not jnp.issubdtype(x.dtype, np.floating):
+        x = x.astype(np.float32)
     if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
         return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
     out = lax.convert_element_type(x, target)
@@ -170,6 +183,8 @@ def minimum(x: Any, y: Any, **_: Any) -> Any:
 def _extremum(op: Any, logical: Any, floating: Any, x: Any, y: Any) -> Any:
     if x.dtype == np.bool_:
         return logical(x, y)
+    if is_byte_float(x.dtype):
+        return _extremum(op, logical, floating, x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
     return (floating if jnp.issubdtype(x.dtype, np.floating) else op)(x, y)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from jax.experimental.pallas import triton as plgpu
 from ...ir.domains import unravel
 from ...transforms.accesses import covers
 from . import matrices
+from .arrays import check_arrays
 from .hazards import meets
 from .instructions import ptx
 from .kernel import Kernel, introduce
@@ -45,6 +46,7 @@ def launch(
     avals = [v.aval for v in eqn.invars]
     if 0 in extents or not count:
         return values[split:]
+    check_arrays(eqn)
     rooms = room_of(eqn)
     flat = [_flat(jnp.asarray(v), room) for v, room in zip(values, rooms, strict=True)]
     results = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in flat[split:]]
@@ -68,7 +70,8 @@ def launch(
             out.append(View(ref, tuple(aval.shape), room, written, barrier))
         return out
 
-    def one(evaluator: Kernel, needs: Sequence[Need], *refs: Any) -> None:
+    def one(make: Callable[[], Kernel], needs: Sequence[Need], *refs: Any) -> None:
+        evaluator = make()  # it keeps what is traced, so it must not outlive the trace
         evaluator.scratch = scratches(needs, refs[len(taken) + count :], interpret)
         forms = introduce(evaluator.facts, body, extents)
         indices = indices_of(eqn, pl.program_id(0))
@@ -117,9 +120,9 @@ def launch(
         )(*(flat[i] for i in taken))
         return out[:count]
 
-    def whole(evaluator: Kernel, length: int = 0) -> list[Any]:
+    def whole(make: Callable[[], Kernel], length: int = 0) -> list[Any]:
         needs = needs_of(body.jaxpr, length)
-        return call(functools.partial(one, evaluator, needs), extents, needs=needs)
+        return call(functools.partial(one, make, needs), extents, needs=needs)
 
     out = None
     if (nest := matrices_of(eqn)) is not None:
@@ -132,10 +135,10 @@ def launch(
     elif (rows := rows_of(eqn)) is not None:
         with contextlib.suppress(NotStreams):
             length, width = rows
-            out = whole(StreamKernel(length=length, width=width), length)
+            out = whole(lambda: StreamKernel(length=length, width=width), length)
     if out is None:
         check_size(eqn, stages)
-        out = whole(Kernel(contracts(body.jaxpr)))
+        out = whole(lambda: Kernel(contracts(body.jaxpr)))
     return [
         jnp.reshape(o, a.shape) if math.prod(a.shape) else v
         for o, a, v in zip(out, avals[split:], values[split:], strict=True)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tiles import full, scalar
+from .tiles import full, paired, scalar
 
 
 def matrices(a: Any, b: Any, precision: Any) -> Any:
@@ -37,7 +37,7 @@ def _alone(matrix: Any, axis: int, n: int) -> Any:
 
 def _double(matrix: Any, axis: int) -> Any:
     m, k = matrix.shape
-    pair = jnp.stack([matrix, jnp.zeros_like(matrix)], -1)  # (m, k, 2)
+    pair = paired(matrix, jnp.zeros_like(matrix))  # (m, k, 2)
     if axis == 0:
         return lax.reshape(lax.transpose(pair, (2, 0, 1)), (2 * m, k))
     return lax.reshape(lax.transpose(pair, (0, 2, 1)), (m, 2 * k))

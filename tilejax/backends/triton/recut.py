@@ -24,7 +24,8 @@ class Matrices:
 
     nest: Elements
     outer: tuple[Any, ...]
-    """The dimensions of the view along which both factors vary: each index is a program of its own."""
+    """The dimensions of the view along which both factors vary, or neither: each index is a program of its
+    own."""
     rows: tuple[Any, ...]
     columns: tuple[Any, ...]
     turned: frozenset[Any]

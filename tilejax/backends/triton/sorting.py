@@ -64,15 +64,16 @@ def sort(
     tile: Any, shape, *, axis: int, descending: bool, scratch: Scratch | None = None, **_: Any
 ) -> list[Any]:
     """`tile_sort`: a network in registers, or in scratch memory where there is some for it."""
-    n, tile, index = shape[axis], last(tile, axis), last(place(shape, axis), axis)
+    n, index = shape[axis], place(shape, axis)
     pairs = Pairs(tile.dtype, n, descending)
-    keys = pairs.keys(tile, index)
-    if scratch is None:
-        out = pairs.unpack(bitonic.ordered(pairs.pack(keys, index), padded(n)))
-    else:
-        keys, index = _in_memory(keys, index, pairs, scratch, padded(n))
-        out = [pairs.values(keys), index]
-    return [back(x, axis) for x in out]
+    if scratch is None:  # The axis stays where it is: Triton takes a minute to compile a transposed network.
+        rows = (*tile.shape[:axis], math.prod(tile.shape[axis:]))
+        tile, index, stride = lax.reshape(tile, rows), lax.reshape(index, rows), rows[-1] // padded(n)
+        arrays = bitonic.ordered(pairs.pack(pairs.keys(tile, index), index), padded(n), stride)
+        return [lax.reshape(x, padded_shape(shape)) for x in pairs.unpack(arrays)]
+    tile, index = last(tile, axis), last(index, axis)
+    keys, index = _in_memory(pairs.keys(tile, index), index, pairs, scratch, padded(n))
+    return [back(x, axis) for x in (pairs.values(keys), index)]
 
 
 def _in_memory(keys: Any, index: Any, pairs: Pairs, scratch: Scratch, k: int) -> tuple[Any, Any]:

@@ -120,10 +120,20 @@ def halves(array: Any, distance: int) -> tuple[Any, Any]:
     return left, right
 
 
+def paired(left: Any, right: Any) -> Any:
+    """Two arrays along a new last dimension. Triton's compiler crashes where it joins single elements."""
+    if math.prod(left.shape) > 1:
+        return jnp.stack([left, right], axis=-1)
+    both = (*left.shape, 2)
+    second = lax.broadcasted_iota(np.int32, both, left.ndim) == 1
+    left, right = (jnp.broadcast_to(x[..., None], both) for x in (left, right))
+    return jnp.where(second, right, left)
+
+
 def join(left: Any, right: Any) -> Any:
     """What `halves` took apart."""
     *lead, blocks, distance = left.shape
-    pairs = back(jnp.stack([left, right], axis=-1), left.ndim - 1)
+    pairs = back(paired(left, right), left.ndim - 1)
     return lax.reshape(pairs, (*lead, blocks * 2 * distance))
 
 
