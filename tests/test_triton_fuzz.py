@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from test_triton import interpreted
+from test_triton_lowering import for_cuda
 
 import tilejax as tj
 from tests.fuzz_kernels import random_kernel
@@ -89,3 +90,14 @@ def test_kernels_as_lanes(seed: int):
 @pytest.mark.parametrize("seed", seeds(16, 22))
 def test_patterns_as_lanes(seed: int):
     agrees(bodies, random_pattern(seed), seed)
+
+
+@pytest.mark.parametrize("seed", [6, 24, *seeds(7, 14)])
+def test_kernels_are_lowered(seed: int):
+    """For CUDA, whose rules for constants are others than the interpreter's."""
+    kernel = random_kernel(seed)
+    args = [jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype) for x in kernel.args]
+    program = tj.make_jaxpr(kernel.function())(*kernel.args)
+    nests = [e.params for e in program.jaxpr.eqns if e.primitive.name == "tile_parallel"]
+    runs = any(p["num_views"] and 0 not in p["extents"] for p in nests)
+    assert ("xla.gpu.triton" in for_cuda(kernel.function(), *args)) == runs

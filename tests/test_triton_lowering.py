@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+from test_triton import interpreted
 
 import tilejax as tj
 from tilejax import kernels
@@ -203,3 +204,25 @@ def test_the_capacity_of_a_device_that_is_not_there(kind, limit):
     assert "__gpu$xla.gpu.triton" in lower(limit)
     with pytest.raises(tj.UnsupportedError, match=rf"held.* {limit + 4} bytes of SHARED.* has {limit}"):
         lower(limit + 4)
+
+
+def test_constants_that_a_loop_gives_or_raises_to_a_power():
+    def kernel(x):
+        out, powers = tj.output((1,), F32), tj.output((3,), I32)
+
+        @tj.parallel()
+        def _(nest):
+            @nest.serial(3, carry=(0, x[tj.coord(0), tj.shape(1)]))
+            def last(step, carry):
+                power = tj.full(tj.shape(), 3, I32) ** 2
+                powers(tj.coord(step.index()), tj.shape(1)).store(power)
+                return 7, carry[1] + carry[0]
+
+            out(tj.coord(0), tj.shape(1)).store(last[1] * last[0])
+
+        return out, powers
+
+    assert for_cuda(kernel, S((1,), F32)).count("custom_call @__gpu$xla.gpu.triton") == 1
+    total, powers = interpreted(kernel, np.ones(1, F32))
+    np.testing.assert_array_equal(total, [(1 + 0 + 7 + 7) * 7])
+    np.testing.assert_array_equal(powers, [9] * 3)

@@ -13,7 +13,7 @@ from jax import lax
 
 from ..._errors import UnsupportedError
 from . import instructions
-from .tiles import full, padded, padded_shape, scalar, select_sum
+from .tiles import computed, full, padded, padded_shape, scalar, select_sum
 from .units import Call
 
 
@@ -31,6 +31,8 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
         wide = [v.astype(np.float32) if is_byte_float(v.dtype) else v for v in values]
         (out,) = apply(replace(call, dtypes=(np.dtype(np.float32) if is_byte_float(dtype) else dtype,)), wide)
         return [convert(out, new_dtype=dtype)]
+    if name == "integer_pow":
+        values = [computed(v) for v in values]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]
     if name in _IN_F32 and jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4:

@@ -20,7 +20,7 @@ from ...transforms.together import together
 from . import access, contract, elementwise, gathers, sorting, tile_ops
 from .cuts import Facts
 from .scratch import Scratch
-from .tiles import View, full, padded, padded_shape, read
+from .tiles import View, computed, full, padded, padded_shape, read
 from .units import Call, call, squeezed
 
 
@@ -190,7 +190,8 @@ def _loop(kernel: Kernel, eqn: Any, values: list[Any]) -> list[Any]:
         facts.indices.update(zip(variables, indices, strict=True))
         out = kernel.run(body, [*indices, *fixed, *state], [*own, *forms])
         facts.indices.update(dict.fromkeys(variables))
-        return [jnp.broadcast_to(x, s) for x, s in zip(out[params["num_views"] :], shapes, strict=True)]
+        new = zip(out[params["num_views"] :], shapes, strict=True)
+        return [computed(jnp.broadcast_to(x, s)) for x, s in new]
 
     first, last = trips(eqn, values)
     state = [jnp.broadcast_to(x, s) for x, s in zip(carry, shapes, strict=True)]

@@ -65,6 +65,16 @@ def scalar(value: Any, dtype: Any) -> Any:
         return lax.convert_element_type(kind(value), dtype)
 
 
+def computed(value: Any) -> Any:
+    """A value as the result of an operation, for a scalar may be a constant: Triton's loops yield none, nor
+    does it raise one to a power."""
+    if value.shape:
+        return value
+    if value.dtype == np.bool_:
+        return lax.bitwise_or(value, value)
+    return lax.mul(value, scalar(1, value.dtype))
+
+
 def read(env: dict[Any, Any], var: Any) -> Any:
     """The value of a variable of a body, or of a literal."""
     if not isinstance(var, Literal):
