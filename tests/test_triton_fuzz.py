@@ -14,7 +14,18 @@ from tests.fuzz_kernels import random_kernel
 from tests.fuzz_patterns import random_pattern
 from tests.fuzz_text import Kernel
 from tests.test_fuzz import agrees, seeds
-from tilejax.backends.triton import blocks, launch, pieces, prefetch, schedule, splits, whole
+from tilejax.backends.triton import (
+    blocks,
+    launch,
+    lower,
+    merges,
+    pieces,
+    prefetch,
+    schedule,
+    sorting,
+    splits,
+    whole,
+)
 from tilejax.ir.jaxprs import equations
 
 WIDTH = 4
@@ -35,9 +46,15 @@ def lanes(nest: Any) -> tuple[int, int] | None:
     return (axes[-1], 2) if axes and stores else None
 
 
+def shares(nest: Any, eqn: Any) -> int:
+    n = eqn.invars[0].aval.shape[eqn.params["axis"]]
+    return next((parts for parts in (3, 2) if n % parts == 0 and n // parts >= eqn.params["k"]), 1)
+
+
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loops and rows are shared between programs, the sums of products are cut, and loads run ahead."""
+    """Loops, rows and selections are shared between programs, sorts go through memory, the sums of products
+    are cut, and loads run ahead."""
     for module in (splits, schedule, blocks):
         monkeypatch.setattr(module, "cores", lambda: 6)
     for module, name, value in (
@@ -48,6 +65,10 @@ def split(monkeypatch: pytest.MonkeyPatch) -> None:
         (pieces, "IN_ORDER", 2),
         (splits, "rows", rows),
         (launch, "rows_of", rows),
+        (sorting, "_LONG", 2),
+        (sorting, "_FEW", 1),
+        (merges, "BLOCK", 4),
+        (lower, "shares", shares),
         (prefetch, "pays", lambda pipeline: len(pipeline.params["extents"]) == 1),
     ):
         monkeypatch.setattr(module, name, value)
