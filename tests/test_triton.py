@@ -385,3 +385,26 @@ def test_sorts_along_any_axis(axis, dtype):
         return out
 
     np.testing.assert_array_equal(interpreted(kernel, x), np.sort(x, axis))
+
+
+def test_lanes_of_empty_tiles():
+    """Programs with a tile of nothing run one by one."""
+    x = kernel_cases.normal(9, 3)
+
+    def kernel(x):
+        out, n, none = tj.output((9,), np.float32), tj.axis("n", 3), tj.axis("none", 0)
+
+        @tj.parallel(9)
+        def _(nest):
+            row = x[tj.coord(nest.index(), 0), tj.shape(1, n)]
+            nothing = tj.zeros(tj.shape(none), np.float32)
+            total = (
+                tj.sum(row, n)
+                + tj.reduce(nothing, none, tj.add, order="ordered_tree")
+                + tj.sum(nothing, none)
+            )
+            out(tj.coord(nest.index()), tj.shape(1)).store(total)
+
+        return out
+
+    np.testing.assert_allclose(interpreted(kernel, x), x.sum(1), rtol=1e-6)

@@ -66,8 +66,8 @@ def cell(array: Any) -> np.ndarray:
 def grid(shape: Sequence[int], fn: Callable[[tuple[int, ...]], Any]) -> np.ndarray:
     """A grid of the short extents of `shape`, `fn` of each place."""
     short = tuple(n for n in shape if is_short(n))
-    if math.prod(short) > CELLS:
-        raise NotLanes
+    if not 0 < math.prod(short) <= CELLS:
+        raise NotLanes  # too much to unroll, or nothing of which to know the dtype
     out = np.empty(short, object)
     for place in np.ndindex(short):
         out[place] = fn(place)
