@@ -1,4 +1,4 @@
-"""Elementwise primitives, changes of shape and gathers, in what Pallas lowers for Triton."""
+"""Elementwise primitives in what Pallas lowers for Triton."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from jax import lax
 
 from ..._errors import UnsupportedError
 from . import instructions
-from .tiles import computed, full, padded, padded_shape, scalar, select_sum
+from .casts import convert, is_byte_float
+from .moves import SHAPES
+from .tiles import computed, full, padded_shape, scalar
 from .units import Call
 
 
 def apply(call: Call, values: list[Any]) -> list[Any]:
     """Any primitive that is not a tile operation."""
     name, params, (target,), (dtype,) = call.name, call.params, call.targets, call.dtypes
-    if name in _SHAPES:
-        return [_SHAPES[name](values, call.shapes, target, params)]
+    if name in SHAPES:
+        return [SHAPES[name](values, call.shapes, target, params)]
     if name not in _DIRECT and name not in _EXPANDED:
         raise UnsupportedError(f"{name} on a tile of {target}: backend triton has no rule for it")
     # The scalars of a reducer are whole tiles here.
@@ -40,11 +42,6 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
     elif name in _LOGICAL and dtype == np.bool_:
         return [_LOGICAL[name](*values)]
     return [call.primitive.bind(*values, **params).astype(dtype)]
-
-
-def is_byte_float(dtype: Any) -> bool:
-    """Whether a dtype is one of the floats of eight bits, with which Triton only moves and casts."""
-    return jnp.issubdtype(dtype, np.floating) and dtype.itemsize == 1
 
 
 def exp_near(x: Any) -> Any:
@@ -126,42 +123,6 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
     return jnp.where(wide < 0, -out, out).astype(x.dtype)
 
 
-def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
-    """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
-    target = np.dtype(new_dtype)
-    if is_byte_float(target) and not jnp.issubdtype(x.dtype, np.floating):
-        x = x.astype(np.float32)
-    if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
-        return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
-    out = lax.convert_element_type(x, target)
-    if target.name in _OVERFLOW and x.dtype.itemsize > 1:
-        limit, code = _OVERFLOW[target.name]  # Triton saturates
-        wide, bits = x.astype(np.float32), lax.bitcast_convert_type(out, np.int8)
-        beyond = jnp.where(wide < 0, full(bits.shape, code - 128, np.int8), full(bits.shape, code, np.int8))
-        bits = jnp.where(jnp.abs(wide) > np.float32(limit), beyond, bits)
-        out = lax.bitcast_convert_type(bits, target)
-    return out
-
-
-_OVERFLOW = {"float8_e4m3fn": (464.0, 0x7F), "float8_e5m2": (61439.99, 0x7C)}
-"""The greatest magnitude that rounds to a finite value, and the bits of what lies beyond."""
-
-
-def _to_integer(x: Any, target: np.dtype) -> Any:
-    info = jnp.iinfo(target)
-    low, high = float(info.min), float(info.max)
-    clipped = jnp.clip(jnp.where(x != x, full(x.shape, 0, x.dtype), x), low, high)
-    if target == np.uint32:  # by way of int32, which has half of its values
-        half = np.float32(2.0**31)
-        large = clipped >= half
-        part = lax.convert_element_type(jnp.where(large, clipped - half, clipped), np.int32).astype(target)
-        out = part + jnp.where(large, full(x.shape, 2**31, target), full(x.shape, 0, target))
-    else:
-        out = lax.convert_element_type(clipped, np.int64 if target.itemsize == 8 else np.int32).astype(target)
-    # The greatest value of a wide integer is not a float: its neighbour would overflow.
-    return jnp.where(x >= high, full(x.shape, info.max, target), out)
-
-
 def _logistic(x: Any, **_: Any) -> Any:
     return (1.0 / (1.0 + jnp.exp(-x.astype(np.float32)))).astype(x.dtype)
 
@@ -226,96 +187,3 @@ _EXPANDED: dict[str, Callable[..., Any]] = {
     "copy": lambda x: x,
     "neg": lambda x: x * scalar(-1, x.dtype),  # Pallas does not negate constants
 }
-
-
-def _broadcast_in_dim(values, shapes, target, params) -> Any:
-    dims = params["broadcast_dimensions"]
-    extents = padded_shape(target)
-    return lax.broadcast_in_dim(values[0], extents, dims)
-
-
-def _reshape(values, shapes, target, params) -> Any:
-    (value,), (shape,) = values, shapes
-    if shape != target and any(n != padded(n) for n in (*shape, *target)):
-        return rearrange(value, shape, target)
-    return lax.reshape(value, padded_shape(target))
-
-
-def rearrange(value: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Any:
-    """A reshape of extents that are padded: each element is selected from the whole tile."""
-    extents = padded_shape(target)
-    source, rest = jnp.zeros(extents, np.int32), jnp.zeros(extents, np.int32)
-    for d, n in enumerate(target):
-        rest = rest * np.int32(n) + lax.broadcasted_iota(np.int32, extents, d)
-    stride = 1
-    for n in reversed(shape):
-        source = source + lax.rem(rest, np.int32(max(n, 1))) * np.int32(stride)
-        rest, stride = lax.div(rest, np.int32(max(n, 1))), stride * padded(n)
-    whole = (*extents, stride)
-    flat = lax.broadcast_in_dim(lax.reshape(value, (stride,)), whole, (len(extents),))
-    here = lax.broadcasted_iota(np.int32, whole, len(extents)) == _expand(source, len(whole))
-    return select_sum(here, flat, len(extents))
-
-
-def _transpose(values, shapes, target, params) -> Any:
-    return lax.transpose(values[0], params["permutation"])
-
-
-def _iota(values, shapes, target, params) -> Any:
-    if params["dimension"] is None:
-        return full(padded_shape(target), 0, params["dtype"])
-    index = lax.broadcasted_iota(np.int32, padded_shape(target), params["dimension"])
-    return convert(index, new_dtype=params["dtype"])
-
-
-_SHAPES: dict[str, Callable[..., Any]] = {
-    "broadcast_in_dim": _broadcast_in_dim,
-    "reshape": _reshape,
-    "squeeze": _reshape,
-    "expand_dims": _reshape,
-    "transpose": _transpose,
-    "iota": _iota,
-}
-
-
-def gather(
-    values: list[Any], shapes: list[tuple[int, ...]], *, shape, dims, coord_dims, loc, **_: Any
-) -> Any:
-    """`tile_gather`: for each indexed dimension, a select among its elements."""
-    tile, *coords, fallback = values
-    extents = padded_shape(shape)
-    sources = tuple(i for i, d in enumerate(dims) if d is None)
-    # The tile over the result's dimensions and, after them, its indexed ones.
-    where = [d if d is not None else len(shape) + sources.index(i) for i, d in enumerate(dims)]
-    order = sorted(range(len(dims)), key=lambda i: where[i])
-    whole = (*extents, *(padded(shapes[0][i]) for i in sources))
-    spread = lax.broadcast_in_dim(
-        lax.transpose(tile, order), _ones_except(whole, [where[i] for i in order]), [where[i] for i in order]
-    )
-    spread = jnp.broadcast_to(spread, whole)
-    inside: Any = full(extents, True, np.bool_)
-    for k, i in reversed(list(enumerate(sources))):
-        index = at_result(coords[k], coord_dims[k], extents)
-        axis = len(shape) + k
-        here = lax.broadcasted_iota(np.int32, spread.shape, axis) == _expand(index, spread.ndim)
-        spread = select_sum(here, spread, axis)
-        inside = inside & (index >= 0) & (index < np.int32(shapes[0][i]))
-    if not sources:
-        return spread
-    return jnp.where(inside, spread, jnp.broadcast_to(fallback, extents))
-
-
-def _ones_except(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
-    return [n if i in dims else 1 for i, n in enumerate(shape)]
-
-
-def at_result(coord: Any, dims: Sequence[int], extents: Sequence[int]) -> Any:
-    """A coordinate along dimensions `dims` of a result, broadcast to all of it."""
-    order = sorted(range(len(dims)), key=lambda i: dims[i])
-    moved = lax.transpose(coord, order) if order != list(range(len(dims))) else coord
-    ones = lax.broadcast_in_dim(moved, _ones_except(extents, dims), [dims[i] for i in order])
-    return jnp.broadcast_to(ones, tuple(extents))
-
-
-def _expand(array: Any, rank: int) -> Any:
-    return lax.reshape(array, (*array.shape, *(1,) * (rank - array.ndim)))

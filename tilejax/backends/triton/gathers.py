@@ -14,8 +14,9 @@ from jax import lax
 from jax.experimental.pallas import triton as plgpu
 
 from ...ir.types import Bounds
+from .casts import convert
 from .cuts import Facts
-from .elementwise import at_result, convert
+from .moves import at_result
 from .tiles import View, as_index, padded_shape, scalar
 from .units import squeezed
 

@@ -17,7 +17,7 @@ from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from ...transforms.together import together
-from . import access, contract, elementwise, gathers, sorting, tile_ops
+from . import access, contract, elementwise, gathers, moves, sorting, tile_ops
 from .cuts import Facts
 from .scratch import Scratch
 from .tiles import View, computed, full, padded, padded_shape, read
@@ -102,7 +102,7 @@ class Kernel:
         elif name == "tile_mma":
             out = contract.mma(values[0], values[1], values[2], shapes, **params)
         elif name == "tile_gather":
-            out = elementwise.gather(values, shapes, **params)
+            out = moves.gather(values, shapes, **params)
         elif name == "tile_fold":
             out = self._fold(values, shapes, params)
         else:

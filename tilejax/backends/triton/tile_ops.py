@@ -12,8 +12,9 @@ from jax import lax
 
 from ...ir.monoids import identity
 from ...ir.types import Order
-from .elementwise import maximum, minimum, rearrange
+from .elementwise import maximum, minimum
 from .keys import to_keys
+from .moves import rearrange
 from .tiles import (
     back,
     full,

@@ -1,0 +1,52 @@
+"""Casts: saturating to integers, overflowing to what a short float has, exact for floats of eight bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .tiles import full
+
+
+def is_byte_float(dtype: Any) -> bool:
+    """Whether a dtype is one of the floats of eight bits, with which Triton only moves and casts."""
+    return jnp.issubdtype(dtype, np.floating) and dtype.itemsize == 1
+
+
+def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
+    """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
+    target = np.dtype(new_dtype)
+    if is_byte_float(target) and not jnp.issubdtype(x.dtype, np.floating):
+        x = x.astype(np.float32)
+    if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
+        return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
+    out = lax.convert_element_type(x, target)
+    if target.name in _OVERFLOW and x.dtype.itemsize > 1:
+        limit, code = _OVERFLOW[target.name]  # Triton saturates
+        wide, bits = x.astype(np.float32), lax.bitcast_convert_type(out, np.int8)
+        beyond = jnp.where(wide < 0, full(bits.shape, code - 128, np.int8), full(bits.shape, code, np.int8))
+        bits = jnp.where(jnp.abs(wide) > np.float32(limit), beyond, bits)
+        out = lax.bitcast_convert_type(bits, target)
+    return out
+
+
+_OVERFLOW = {"float8_e4m3fn": (464.0, 0x7F), "float8_e5m2": (61439.99, 0x7C)}
+"""The greatest magnitude that rounds to a finite value, and the bits of what lies beyond."""
+
+
+def _to_integer(x: Any, target: np.dtype) -> Any:
+    info = jnp.iinfo(target)
+    low, high = float(info.min), float(info.max)
+    clipped = jnp.clip(jnp.where(x != x, full(x.shape, 0, x.dtype), x), low, high)
+    if target == np.uint32:  # by way of int32, which has half of its values
+        half = np.float32(2.0**31)
+        large = clipped >= half
+        part = lax.convert_element_type(jnp.where(large, clipped - half, clipped), np.int32).astype(target)
+        out = part + jnp.where(large, full(x.shape, 2**31, target), full(x.shape, 0, target))
+    else:
+        out = lax.convert_element_type(clipped, np.int64 if target.itemsize == 8 else np.int32).astype(target)
+    # The greatest value of a wide integer is not a float: its neighbour would overflow.
+    return jnp.where(x >= high, full(x.shape, info.max, target), out)
