@@ -11,7 +11,7 @@ import jax
 from ._jit import as_kernel
 from .backends.decisions import Explanation, MemoryDecision
 from .backends.placement import memories_of, size_of
-from .backends.registry import TARGETS, Options, choose
+from .backends.registry import TARGETS, Options, choose, launches
 from .backends.triton import explain as triton
 from .backends.xla import explain as xla
 
@@ -49,7 +49,9 @@ def explain(
 
 def explanation(program: Any, name: str, options: Options, device: str) -> Explanation:
     """What is decided about a program that runs on a device, named as JAX names its backends."""
-    backend = choose(program, options, name, ("cuda" if device == "gpu" else device,))
+    platforms = ("cuda" if device == "gpu" else device,)
+    taken = launches(program, options, name, platforms) is not None
+    backend = "triton" if taken else choose(program, options, name, platforms)
     if backend == "triton":
         pipelines, mmas, stores = triton.decisions(program, options["num_stages"])
     else:

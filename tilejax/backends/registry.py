@@ -60,18 +60,21 @@ def _check_param(key: str, value: Any) -> None:
         raise UnsupportedError(f"compiler_params: {key} must be {expected}, got {value!r}")
 
 
-def choose(
-    program: Any, options: Options, name: str, platforms: tuple[str, ...], exported: bool = False
-) -> str:
-    """The backend that runs a program on `platforms`; `UnsupportedError` if the one asked for can't, or has
-    no place for its programs or their memories. What is `exported` runs elsewhere later, and JAX promises
-    that for XLA's own operations alone."""
+def launches(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> Any:
+    """The program as launches of Triton, a closed jaxpr, if "auto" takes that: where there is a GPU, and
+    Triton takes the program. Else None."""
+    if options.backend != "auto" or platforms != ("cuda",) or not is_there():
+        return None
+    with contextlib.suppress(UnsupportedError):
+        check_placement(program, nvidia("triton", shared_bytes()), name)
+        return triton.traced(program, options["num_warps"], options["num_stages"])
+    return None
+
+
+def choose(program: Any, options: Options, name: str, platforms: tuple[str, ...]) -> str:
+    """The backend that runs a program on `platforms`, but for `launches`; `UnsupportedError` if the one asked
+    for can't, or has no place for its programs or their memories."""
     backend = choose_for_platforms(options, f"kernel {name}", platforms)
-    if options.backend == "auto" and platforms == ("cuda",) and not exported and is_there():
-        with contextlib.suppress(UnsupportedError):
-            check_placement(program, nvidia("triton", shared_bytes()), name)
-            triton.check(program, options["num_warps"], options["num_stages"])
-            return "triton"
     target = nvidia(backend, shared_bytes()) if backend == "triton" else TARGETS[backend]
     check_placement(program, target, name)
     return backend

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Literal
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "custom_jvp_call"})
 """Primitives that stand for the jaxpr that they hold, also where it is differentiated."""
@@ -24,6 +25,17 @@ def called(eqn: Any) -> Any:
 def literal(var: Any) -> Any:
     """The number of a `Literal`, as a NumPy scalar of its dtype."""
     return np.asarray(var.val, var.aval.dtype)[()]
+
+
+def variables(atoms: Iterable[Any]) -> set[Any]:
+    """Those of some operands or results that are no literals."""
+    return {v for v in atoms if not isinstance(v, Literal)}
+
+
+def contracted(mma: Any) -> list[int]:
+    """The labels that a `tile_mma` sums over, in the order that they have in its first factor."""
+    p = mma.params
+    return [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"]]
 
 
 def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ goes, the next one cut, those before it an index at a time. So the terms are add
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
-from ..ir.jaxprs import bind, literal
+from ..ir.jaxprs import contracted
 from .inline import inlined
+from .replace import evaluate, read, typed
 from .simplify import simplify
 from .slices import Cut, NotSliced, Slices
 
@@ -58,28 +59,20 @@ def _nest(nest: Any, depth: Depth) -> Any:
     def run(*values: Any) -> list[Any]:
         env = dict(zip(jaxpr.invars, values, strict=True))
 
-        def read(var: Any) -> Any:
-            return literal(var) if isinstance(var, Literal) else env[var]
+        def rule(plan: _Pieces) -> Any:
+            return lambda operands: [plan.emit([read(env, v) for v in plan.inputs], operands[2])]
 
-        for eqn in jaxpr.eqns:
-            operands = [read(v) for v in eqn.invars]
-            plan = found.get(id(eqn))
-            out = (
-                bind(eqn, operands)
-                if plan is None
-                else [plan.emit([read(v) for v in plan.inputs], operands[2])]
-            )
-            env.update(zip(eqn.outvars, out, strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        evaluate(jaxpr.eqns, env, {key: rule(plan) for key, plan in found.items()})
+        return [read(env, v) for v in jaxpr.outvars]
 
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in jaxpr.invars]
+    avals = [typed(v.aval) for v in jaxpr.invars]
     return nest.replace(params={**p, "body": _compat.trace_closed(run, avals)})
 
 
 def _plan(eqn: Any, depth: int, slices: Slices) -> _Pieces | None:
     p = eqn.params
     extents = dict(zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True))
-    labels = [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"] and extents[x] != 1]
+    labels = [x for x in contracted(eqn) if extents[x] != 1]
     if 0 in extents.values():
         return None
     while labels and extents[labels[-1]] <= depth:
@@ -140,11 +133,8 @@ class _Pieces:
 
     def _piece(self, values: Sequence[Any], cut: Cut, acc: Any) -> Any:
         env = dict(zip(self.inputs, values, strict=True))
-
-        def read(var: Any) -> Any:
-            return literal(var) if isinstance(var, Literal) else env[var]
-
-        a, b = (self.slices.value(v, inner, read) for v, inner in _factors(self.eqn, cut))
+        given = functools.partial(read, env)
+        a, b = (self.slices.value(v, inner, given) for v, inner in _factors(self.eqn, cut))
         return self.eqn.primitive.bind(a, b, acc, **self.eqn.params)[0]
 
     def _nest(

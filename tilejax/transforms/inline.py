@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _compat
 from ..ir.jaxprs import called
-from .replace import Rules, evaluate, read, typed
+from .replace import Rules, results, typed
 
 
 def inlined(closed: Any) -> Any:
@@ -23,10 +23,8 @@ def inlined(closed: Any) -> Any:
 
 
 def _run(jaxpr: Any, *values: Any) -> list[Any]:
-    env = dict(zip(jaxpr.invars, values, strict=True))
     rules: Rules = {id(eqn): inside for eqn in jaxpr.eqns if (inside := _inside(eqn)) is not None}
-    evaluate(jaxpr.eqns, env, rules)
-    return [read(env, v) for v in jaxpr.outvars]
+    return results(jaxpr, values, rules)
 
 
 def _inside(eqn: Any) -> Callable[[list[Any]], list[Any]] | None:

@@ -21,7 +21,7 @@ from jax.extend.core import Literal
 from .. import _compat
 from ..ir import primitives as ir
 from ..ir.domains import unravel
-from ..ir.jaxprs import bind
+from ..ir.jaxprs import bind, variables
 from .pipeline import Cut, find_cuts, needed, static_trips
 from .replace import read, typed
 
@@ -68,10 +68,9 @@ class _Overlap:
         before = {id(e) for e in cut.ahead}
         after = [e for e in jaxpr.eqns if id(e) not in before]
         loaded = _loaded(cut.ahead)
-        read = {v for e in after for v in e.invars if not isinstance(v, Literal)}
-        read |= {v for v in jaxpr.outvars if not isinstance(v, Literal)}
+        outs = variables(jaxpr.outvars)
+        read = outs | variables(v for e in after for v in e.invars)
         crossing = [v for e in cut.ahead for v in e.outvars if v in loaded and v in read]
-        outs = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
         rest = needed(jaxpr.eqns, outs, frozenset(crossing))
         self.crossing = [v.aval for v in crossing]
         self.num_fixed = state - axes

@@ -21,13 +21,15 @@ def replaced(program: Any, rules: Rules) -> Any:
     if not rules:
         return program
     jaxpr = program.jaxpr
+    avals = [typed(v.aval) for v in jaxpr.invars]
+    return _compat.trace_closed(lambda *values: results(jaxpr, values, rules), avals)
 
-    def run(*values: Any) -> list[Any]:
-        env = dict(zip(jaxpr.invars, values, strict=True))
-        evaluate(jaxpr.eqns, env, rules)
-        return [read(env, v) for v in jaxpr.outvars]
 
-    return _compat.trace_closed(run, [typed(v.aval) for v in jaxpr.invars])
+def results(jaxpr: Any, values: Sequence[Any], rules: Rules | None = None) -> list[Any]:
+    """What a jaxpr gives at some values, traced."""
+    env = dict(zip(jaxpr.invars, values, strict=True))
+    evaluate(jaxpr.eqns, env, rules)
+    return [read(env, v) for v in jaxpr.outvars]
 
 
 def evaluate(eqns: Sequence[Any], env: dict[Any, Any], rules: Rules | None = None) -> None:

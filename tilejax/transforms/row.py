@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
-from ..ir.jaxprs import bind
+from ..ir.jaxprs import bind, variables
 from ..ir.types import Bounds
 from .along import NotPieces, Piece, scanned_piece
 from .replace import read
@@ -115,7 +115,3 @@ class Row:
 
 _ACROSS = ("tile_reduce", "tile_argreduce", "tile_fold", "tile_scan", "tile_sort", "tile_top_k")
 """What may work along another dimension than the long one."""
-
-
-def variables(atoms: Sequence[Any]) -> set[Any]:
-    return {v for v in atoms if not isinstance(v, Literal)}

@@ -8,6 +8,7 @@ totals. The last ones store: one with a program a piece, and one with the progra
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from .. import _compat
+from ..ir.jaxprs import variables
 from ..ir.types import Bounds
 from .accesses import Walk
 from .affine import Affine
@@ -22,8 +24,8 @@ from .along import NotPieces, Piece, combined, left, parts, works_along
 from .inline import inlined
 from .parts import Parts, nest_of
 from .pipeline import needed
-from .replace import Rules, evaluate, read, replaced, typed
-from .row import Row, variables
+from .replace import Rules, read, replaced, results, typed
+from .row import Row
 
 
 def spread_rows(program: Any, wanted: Callable[[Any], tuple[int, int] | None]) -> Any:
@@ -36,17 +38,8 @@ def spread_rows(program: Any, wanted: Callable[[Any], tuple[int, int] | None]) -
                 body = _compat.trace_closed(_Rows(eqn, *cut).emit, [typed(v.aval) for v in eqn.invars])
             except NotPieces:
                 continue
-            rules[id(eqn)] = _inline(body.jaxpr)
+            rules[id(eqn)] = functools.partial(results, body.jaxpr)
     return replaced(program, rules)
-
-
-def _inline(jaxpr: Any) -> Callable[[list[Any]], list[Any]]:
-    def run(operands: list[Any]) -> list[Any]:
-        env = dict(zip(jaxpr.invars, operands, strict=True))
-        evaluate(jaxpr.eqns, env)
-        return [read(env, v) for v in jaxpr.outvars]
-
-    return run
 
 
 class _Rows:

@@ -14,9 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
 
 from ..ir import primitives as ir
+from ..ir.jaxprs import variables
 from ..ir.types import Bounds
 from .inline import inlined
 from .parts import nest_of
@@ -48,7 +48,7 @@ class _Shared:
         self.width = self.tile.aval.shape[self.axis] // count
         asked = set(slices.inputs(self.tile, self.cut(np.int32(0))))
         self.before = needed(jaxpr.eqns, asked)
-        self.asked = asked | {v for e in self.before for v in _variables(e.invars)}
+        self.asked = asked | {v for e in self.before for v in variables(e.invars)}
 
     def cut(self, start: Any) -> dict[int, tuple[Any, int]]:
         return {self.axis: (start, self.width)}
@@ -119,8 +119,8 @@ def _candidates(this: _Shared, operands: Sequence[Any]) -> list[Any]:
 def _rest(this: _Shared, operands: Sequence[Any], candidates: list[Any]) -> list[Any]:
     """The nest, which selects from those."""
     jaxpr, eqn, axes = this.jaxpr, this.eqn, len(this.grid)
-    live = needed(jaxpr.eqns, _variables(jaxpr.outvars), frozenset(eqn.outvars))
-    asked = _variables(jaxpr.outvars) | {v for e in live for v in _variables(e.invars)}
+    live = needed(jaxpr.eqns, variables(jaxpr.outvars), frozenset(eqn.outvars))
+    asked = variables(jaxpr.outvars) | {v for e in live for v in variables(e.invars)}
     fixed = len(operands) - this.nest.params["num_views"]
     kept = [i for i in range(fixed) if jaxpr.invars[axes + i] in asked]
     places = [*kept, *range(fixed, len(operands))]
@@ -180,7 +180,3 @@ def _extents(this: _Shared) -> tuple[int, ...]:
 
 def _access(this: _Shared) -> dict[str, Any]:
     return {"name": "what parts select", "loc": this.eqn.params["loc"]}
-
-
-def _variables(atoms: Sequence[Any]) -> set[Any]:
-    return {v for v in atoms if not isinstance(v, Literal)}

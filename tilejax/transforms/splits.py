@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 from jax import lax
-from jax.extend.core import Literal
 
 from .. import _compat
 from ..ir import primitives as ir
+from ..ir.jaxprs import variables
 from ..ir.monoids import COMBINE, identity
 from ..ir.types import Order
 from .accumulate import operations
 from .parts import INDEX, Parts, is_split, nest_of
 from .pipeline import needed, static_trips
-from .replace import Rules, evaluate, read, replaced, typed
+from .replace import Rules, evaluate, read, replaced, results, typed
 
 Pieces = Callable[[Any, Any], int]
 """Into how many ranges to split a loop, from its nest and itself."""
@@ -47,7 +47,7 @@ def chosen(eqn: Any, pieces: Pieces) -> tuple[Any, int] | None:
     for loop in eqns:
         if "num_carry" not in loop.params or not operations(loop):
             continue
-        before = needed(eqns, _variables(loop.invars))
+        before = needed(eqns, variables(loop.invars))
         if any(e.primitive.name == "tile_store" or e.params.get("num_views") for e in before):
             continue  # what the loop reads must be there before anything is stored
         if any(_steps(e) >= _steps(loop) for e in before if "num_carry" in e.params):
@@ -86,8 +86,8 @@ class _Split:
 
     def _partials(self, operands: Sequence[Any]) -> list[Any]:
         """For each carry the array, over splits and programs, of what a range of steps accumulates."""
-        eqns = needed(self.body.eqns, _variables(self.loop.invars))
-        asked = {v for e in (*eqns, self.loop) for v in _variables(e.invars)}
+        eqns = needed(self.body.eqns, variables(self.loop.invars))
+        asked = {v for e in (*eqns, self.loop) for v in variables(e.invars)}
         kept = self._kept(asked, len(operands))
         views = [p.empty(self.count, c.dtype) for p, c in zip(self.parts, self.carries, strict=True)]
 
@@ -130,9 +130,7 @@ class _Split:
         def step(*values: Any) -> list[Any]:
             indices, first, rest = values[: len(extents)], values[len(extents)], values[len(extents) + 1 :]
             here = [lax.add(first, indices[0]), *indices[1:]]
-            env = dict(zip(inner.invars, [*here, *rest], strict=True))
-            evaluate(inner.eqns, env)
-            return [read(env, v) for v in inner.outvars]
+            return results(inner, [*here, *rest])
 
         body = _compat.trace_closed(step, [INDEX] * len(extents) + [typed(x) for x in (first, *values)])
         params = {**p, "extents": extents, "num_bounds": 0, "body": body}
@@ -140,11 +138,11 @@ class _Split:
 
     def _rest(self, operands: Sequence[Any], totals: list[Any]) -> list[Any]:
         """The nest with the totals in place of the loop."""
-        results = _variables([*self.body.outvars, *self.starts])
+        results = variables([*self.body.outvars, *self.starts])
         live = {id(e) for e in needed(self.body.eqns, results, frozenset(self.loop.outvars))}
         eqns = [e for e in self.body.eqns if id(e) in live]
         fixed = len(operands) - self.nest.params["num_views"]
-        kept = self._kept(results | {v for e in eqns for v in _variables(e.invars)}, fixed)
+        kept = self._kept(results | {v for e in eqns for v in variables(e.invars)}, fixed)
         places = [*kept, *range(fixed, len(operands))]
 
         def program(*values: Any) -> list[Any]:
@@ -173,7 +171,3 @@ class _Split:
         env = dict(zip(self.body.invars, indices, strict=False))
         env.update((self.body.invars[axes + i], x) for i, x in zip(places, values, strict=False))
         return env
-
-
-def _variables(atoms: Sequence[Any]) -> set[Any]:
-    return {v for v in atoms if not isinstance(v, Literal)}

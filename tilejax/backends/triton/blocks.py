@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .device import cores, shared_bytes
+from .device import cores, room_for_loads
 from .tiles import padded
 
 
@@ -24,15 +24,13 @@ class Blocks:
         """Three, so that a multiprocessor has room for several programs; four for the largest, which is alone
         there, if their loads fit."""
         step = (self.rows + self.columns) * self.depth * itemsize
-        return max(1, min(3 if self._small else 4, (shared_bytes() - _SPARE) // step))
+        return max(1, min(3 if self._small else 4, room_for_loads() // step))
 
     @property
     def _small(self) -> bool:
         return self.rows * self.columns <= 128 * 128
 
 
-_SPARE = 24 * 1024
-"""Bytes of shared memory that are left to exchanges between threads."""
 PIECE = 64
 """How much a step multiplies; twice as much of bytes, and half of float32."""
 _MOST = 2**15

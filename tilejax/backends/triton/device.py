@@ -29,6 +29,11 @@ def shared_bytes() -> int:
     return _of_device("shared_memory_per_block_optin", _HOPPER)
 
 
+def room_for_loads() -> int:
+    """The bytes of that which loads may take: some are left to exchanges between threads."""
+    return shared_bytes() - 24 * 1024
+
+
 def cores() -> int:
     """How many multiprocessors run programs, of the same device."""
     if (abstract := _abstract()) is not None:

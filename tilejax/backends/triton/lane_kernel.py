@@ -15,7 +15,7 @@ from jax.experimental.pallas import triton as plgpu
 from jax.extend.core import Literal
 
 from ...ir.domains import unravel
-from ...ir.jaxprs import called
+from ...ir.jaxprs import called, variables
 from ...ir.types import Bounds
 from ..xla.extremum import in_pairs
 from ..xla.order import network
@@ -58,9 +58,7 @@ class LaneKernel:
         jaxpr = closed.jaxpr
         env = dict(zip(jaxpr.invars, values, strict=True))
         self.facts.know(jaxpr.invars[: len(forms)], forms)
-        asked = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)} | {
-            v for v in jaxpr.outvars if not isinstance(v, Literal)
-        }
+        asked = variables([*(v for eqn in jaxpr.eqns for v in eqn.invars), *jaxpr.outvars])
         for eqn in jaxpr.eqns:
             wanted = [v in asked for v in eqn.outvars]
             out = self.apply(eqn, [read(env, v) for v in eqn.invars], wanted)

@@ -99,7 +99,7 @@ def launch(
 
     def matrix(nest: Matrices, *refs: Any) -> None:
         with ptx(cuda):
-            matrices.run(nest, pl.program_id(0), given(refs), interpret)
+            matrices.run(nest, pl.program_id(0), given(refs))
 
     def call(
         kernel: Any,

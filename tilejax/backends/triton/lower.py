@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Literal
 
-from ...ir.jaxprs import bind, literal
+from ...ir.jaxprs import bind
+from ...transforms.replace import read, typed
 from ...transforms.selections import share_selections
 from ...transforms.simplify import simplify
 from .launch import launch
@@ -38,11 +38,8 @@ def run(
     jaxpr = overlapped(split(pieces(single_pixels(shared)))).jaxpr
     env: dict[Any, Any] = dict(zip(jaxpr.invars, operands, strict=True))
 
-    def read(var: Any) -> Any:
-        return literal(var) if isinstance(var, Literal) else env[var]
-
     for eqn in jaxpr.eqns:
-        values = [read(v) for v in eqn.invars]
+        values = [read(env, v) for v in eqn.invars]
         if eqn.primitive.name == "tile_parallel":
             out = launch(eqn, values, num_warps, num_stages, cuda, interpret)
         elif eqn.primitive.name.startswith("tile_"):
@@ -51,10 +48,10 @@ def run(
         else:
             out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
-    return [read(v) for v in jaxpr.outvars]
+    return [read(env, v) for v in jaxpr.outvars]
 
 
-def check(program: Any, num_warps: int | None, num_stages: int | None) -> None:
-    """`UnsupportedError` for a program that this backend does not take."""
-    avals = [v.aval for v in program.jaxpr.invars]
-    jax.eval_shape(functools.partial(run, program, num_warps=num_warps, num_stages=num_stages), avals)
+def traced(program: Any, num_warps: int | None, num_stages: int | None) -> Any:
+    """The closed jaxpr of `run` on `cuda`; `UnsupportedError` for a program that Triton does not take."""
+    fn = functools.partial(run, program, num_warps=num_warps, num_stages=num_stages)
+    return jax.make_jaxpr(lambda *operands: fn(operands))(*(typed(v.aval) for v in program.jaxpr.invars))

@@ -21,7 +21,7 @@ from .recut import Matrices
 from .tiles import full, scalar
 
 
-def run(plan: Matrices, position: Any, given: Sequence[Any], interpret: bool) -> None:
+def run(plan: Matrices, position: Any, given: Sequence[Any]) -> None:
     """Program number `position`, with the values of the nest's operands."""
     position = lax.convert_element_type(position, np.int32)
     _, down, across = plan.grid
@@ -54,7 +54,7 @@ def run(plan: Matrices, position: Any, given: Sequence[Any], interpret: bool) ->
     values = [evaluator.array(e.invars[1], plan.nest.tile, frame) for e in plan.nest.stores]
     shape = plan.blocks.rows, plan.blocks.columns
     for eqn, value in zip(plan.nest.stores, values, strict=True):
-        evaluator.store(known[eqn.invars[0]], value, target, shape, interpret)
+        evaluator.store(known[eqn.invars[0]], value, target, shape)
 
 
 def _contract(plan: Matrices, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> Any:

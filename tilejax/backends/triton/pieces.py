@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...ir.jaxprs import contracted
 from ...transforms.contractions import in_pieces
 from .recut import matrices_of
 from .schedule import lanes_of
@@ -38,6 +39,5 @@ def depth_of(nest: Any, eqn: Any) -> int:
 
 def summed(eqn: Any) -> int:
     """How many terms each element of a product has."""
-    p = eqn.params
-    extents = zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True)
-    return math.prod(n for x, n in extents if x in p["b_labels"] and x not in p["acc_labels"])
+    extents = dict(zip(eqn.params["a_labels"], eqn.invars[0].aval.shape, strict=True))
+    return math.prod(extents[x] for x in contracted(eqn))

@@ -165,12 +165,10 @@ class Pointwise:
             return []
         return [*([place >= 0] if low < 0 else []), *([place < np.int32(size)] if high >= size else [])]
 
-    def store(self, view: Any, value: Any, frame: Frame, shape: tuple[int, int], interpret: bool) -> None:
+    def store(self, view: Any, value: Any, frame: Frame, shape: tuple[int, int]) -> None:
         """Stores the values of a whole frame as the elements at hand."""
         offsets = jnp.broadcast_to(frame.index(_offset(self.element, view.room), view.index_type), shape)
         mask = None if frame.mask is None else jnp.broadcast_to(frame.mask, shape)
-        if interpret and mask is not None:  # the interpreter stores what is there where the mask is false
-            offsets = jnp.where(mask, offsets, math.prod(view.room))
         if view.barrier:
             plgpu.debug_barrier()
         plgpu.store(view.ref.at[offsets], jnp.broadcast_to(value, shape), mask=mask)

@@ -12,7 +12,7 @@ from ...transforms.accumulate import operations
 from ...transforms.hazards import hazard
 from ...transforms.parts import is_split
 from . import merges
-from .device import cores, shared_bytes
+from .device import cores, room_for_loads, shared_bytes
 from .lanes import is_short
 from .sorting import searches
 from .tiles import padded
@@ -73,12 +73,7 @@ def _fastest_stages(jaxpr: Any) -> int:
     fit."""
     products = [eqn for eqn in equations(jaxpr.eqns) if eqn.primitive.name == "tile_mma"]
     alone = len(products) == 1 and products[0].invars[0].aval.dtype.itemsize <= 2
-    room = shared_bytes() - _SPARE
-    return min(4 if alone else 3, max(1, room // max(stage_bytes(jaxpr), 1)))
-
-
-_SPARE = 24 * 1024
-"""Bytes of shared memory that are left to exchanges between threads."""
+    return min(4 if alone else 3, max(1, room_for_loads() // max(stage_bytes(jaxpr), 1)))
 
 
 def stage_bytes(jaxpr: Any) -> int:

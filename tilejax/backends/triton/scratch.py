@@ -27,9 +27,9 @@ class Need:
     size: int
 
     def arrays(self, programs: int) -> list[jax.ShapeDtypeStruct]:
-        """The outputs of a launch that hold them, and one pair more."""
+        """The outputs of a launch that hold them."""
         keys = key_type(self.eqn.invars[0].aval.dtype)
-        return [jax.ShapeDtypeStruct((programs * self.size + 1,), dtype) for dtype in (keys, np.int32)]
+        return [jax.ShapeDtypeStruct((programs * self.size,), dtype) for dtype in (keys, np.int32)]
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,7 @@ class Scratch:
 
     def store(self, places: Any, keys: Any, index: Any, mask: Any = None) -> None:
         for ref, array in zip(self.refs, (keys, index), strict=True):
-            offsets = self._offsets(places)
-            if (
-                self.interpret and mask is not None
-            ):  # it writes back what a mask leaves out, also where something else was stored
-                offsets = jnp.where(mask, offsets, full(offsets.shape, ref.shape[0] - 1, offsets.dtype))
-            plgpu.store(ref.at[offsets], array, mask=mask)
+            plgpu.store(ref.at[self._offsets(places)], array, mask=mask)
 
     def load(self, places: Any, mask: Any = None) -> tuple[Any, Any]:
         """The pairs at some places, the greatest where the mask is false."""

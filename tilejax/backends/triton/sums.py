@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.jaxprs import contracted
 from ...transforms.affine import Affine
 from .blocks import PIECE
 from .points import Places, Point, coordinate
@@ -31,7 +32,7 @@ def sum_of(eqn: Any, places: Places) -> Sum:
     """The longest label is cut into pieces; if that is short, the last ones are taken together."""
     p, out = eqn.params, eqn.outvars[0]
     extents = dict(zip(p["a_labels"], eqn.invars[0].aval.shape, strict=True))
-    labels = [x for x in p["a_labels"] if x in p["b_labels"] and x not in p["acc_labels"]]
+    labels = contracted(eqn)
     places.extents.update({(out, x): extents[x] for x in labels})
     held = [max(reversed(labels), key=extents.__getitem__)] if labels else []
     if not held or extents[held[0]] < PIECE // 2:

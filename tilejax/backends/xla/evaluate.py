@@ -21,7 +21,7 @@ from jax.extend.core import Literal
 
 from ..._errors import UnsupportedError
 from ...ir.domains import unravel
-from ...ir.jaxprs import CALLS, called
+from ...ir.jaxprs import CALLS, called, variables
 from ...transforms.accesses import covers
 from ...transforms.affine import Affine
 from ...transforms.simplify import simplify
@@ -70,7 +70,7 @@ def compile_program(
 def _only_leaves(jaxpr: Any) -> bool:
     """Whether a program is one nest, whose results go out as they are and which loads none of them."""
     nests = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == "tile_parallel"]
-    read = {v for eqn in jaxpr.eqns for v in eqn.invars if not isinstance(v, Literal)}
+    read = variables(v for eqn in jaxpr.eqns for v in eqn.invars)
     if len(nests) != 1 or read & set(nests[0].outvars):
         return False
     (nest,) = nests
