@@ -13,6 +13,7 @@ import tilejax as tj
 from tilejax import kernels
 
 X, Y, ROW, IDS = normal(3, 5), normal(3, 5, seed=1), normal(5, seed=2), i32([0, 2, 1])
+BACKEND = "triton" if jax.default_backend() == "gpu" else "xla"
 HEADS = normal(1, 2, 3, 4)
 
 OF_ONE_MATRIX = """
@@ -45,11 +46,11 @@ def test_every_kernel_is_here():
 
 @pytest.mark.parametrize("name", CALLS)
 def test_ways_to_call(name):
-    """One program: its values are the same compiled again, inside jax.jit, and (to rounding) interpreted."""
+    """One program: its values are the same by the backend's name, in jax.jit, and (to rounding) interpreted."""
     kernel, (args, options) = getattr(kernels, name), CALLS[name]
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     want = kernel(*args, **options)
-    jax.tree.map(np.testing.assert_array_equal, tj.jit(kernel, backend="xla")(*args, **options), want)
+    jax.tree.map(np.testing.assert_array_equal, tj.jit(kernel, backend=BACKEND)(*args, **options), want)
     inline = jax.jit(lambda *arrays: kernel(*arrays, *args[len(arrays) :], **options))
     jax.tree.map(np.testing.assert_array_equal, inline(*arrays), want)
     got = tj.interpret(kernel)(*args, **options)

@@ -29,9 +29,10 @@ INDEXED = {"gather", "scatter", "dynamic_slice", "dynamic_update_slice", "dynami
 
 
 def lower(kernel: Any, *args: Any, **options: Any) -> Any:
-    """`kernel` lowered at arrays, or at shapes of float32."""
+    """`kernel` lowered for the CPU at arrays, or at shapes of float32."""
     specs = [jax.ShapeDtypeStruct(a, jnp.float32) if isinstance(a, tuple) else a for a in args]
-    return getattr(kernel, "lower", tj.jit(kernel).lower)(*specs, **options)
+    with jax.default_device(jax.devices("cpu")[0]):
+        return getattr(kernel, "lower", tj.jit(kernel).lower)(*specs, **options)
 
 
 def operations(kernel: Any, *args: Any, **options: Any) -> Counter[str]:

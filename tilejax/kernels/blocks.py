@@ -89,10 +89,12 @@ def block_size(name: str, given: Size, default: int, extent: int) -> int:
 
 
 def on_gpu() -> bool:
-    """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device; on
-    other platforms larger ones are better."""
-    abstract = jax.sharding.get_abstract_mesh().abstract_device
-    return (jax.default_backend() if abstract is None else abstract.platform) == "gpu"
+    """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device, else the
+    default device; on other platforms larger ones are better."""
+    device = jax.sharding.get_abstract_mesh().abstract_device or jax.config.jax_default_device
+    if device is None:
+        return jax.default_backend() == "gpu"
+    return (device if isinstance(device, str) else device.platform) in ("gpu", "cuda", "rocm")
 
 
 def _power_of_two(n: int) -> int:

@@ -65,16 +65,24 @@ def gemm(
     return C
 
 
+_CORES = 132
+"""The multiprocessors of an H200."""
+_COSTS = {(128, 256, 128): 1.0, (128, 128, 128): 0.56, (64, 128, 128): 0.36, (64, 64, 256): 0.24}
+"""Blocks, K in bytes, and what a step of one costs there, beside one of the largest."""
+
+
 def _blocks(a: tj.TensorView, b: tj.TensorView) -> tuple[int, int, int]:
-    """The default sizes of M, N and K: on a GPU the largest of which there are enough to go round, also by
-    sharing a long K where the result is small."""
+    """The default sizes of M, N and K: on a GPU those with which the multiprocessor with most to do is done
+    first; where the result is small, several share a long K."""
     if not on_gpu():
         return 128, 128, 512
     if a.dtype.itemsize >= 4:
         return 64, 128, 32
-    for rows, columns in ((128, 256), (128, 128)):
-        if tj.cdiv(a.shape[0], rows) * tj.cdiv(b.shape[1], columns) >= 128:
-            return rows, columns, 128 // a.dtype.itemsize
-    if a.shape[1] >= 8192 and a.shape[0] * b.shape[1] <= 2**19:
-        return 128, 128, 128 // a.dtype.itemsize
-    return 64, 64, 256 // a.dtype.itemsize
+
+    def cost(sizes: tuple[int, int, int]) -> float:
+        programs = tj.cdiv(a.shape[0], sizes[0]) * tj.cdiv(b.shape[1], sizes[1])
+        return tj.cdiv(programs, _CORES) * _COSTS[sizes]
+
+    shared = a.shape[1] >= 8192 and a.shape[0] * b.shape[1] <= 2**19
+    rows, columns, width = (128, 128, 128) if shared else min(_COSTS, key=cost)
+    return rows, columns, width // a.dtype.itemsize

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .device import cores, room_for_loads
+from .products import least_depth
 from .tiles import padded
 
 
@@ -37,8 +39,9 @@ _MOST = 2**15
 """The elements of the sums of a program."""
 
 
-def blocks_for(rows: int, columns: int, depth: int, outer: int, itemsize: int, products: int) -> Blocks:
-    """The largest blocks of which there are enough to go round."""
+def blocks_for(rows: int, columns: int, depth: int, outer: int, itemsizes: Sequence[int]) -> Blocks:
+    """The largest blocks of which there are enough to go round, for products of elements of these sizes."""
+    itemsize, products = max(itemsizes), len(itemsizes)
     sizes = [(64, 128)] if itemsize >= 4 else [(128, 256), (128, 128), (64, 128), (64, 64)]
     sizes = [*(s for s in sizes if s[0] * s[1] * products <= _MOST), (64, 32)]
     height = width = 0
@@ -46,5 +49,5 @@ def blocks_for(rows: int, columns: int, depth: int, outer: int, itemsize: int, p
         height, width = (max(16, min(n, padded(m))) for n, m in zip(size, (rows, columns), strict=True))
         if outer * -(-rows // height) * -(-columns // width) >= cores():
             break
-    least = 32 if itemsize == 1 else 16
+    least = max(map(least_depth, itemsizes))
     return Blocks(height, width, max(least, min(PIECE * 2 // itemsize, padded(depth))))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tiles import full
+from .tiles import computed, full
 
 
 def is_byte_float(dtype: Any) -> bool:
@@ -23,6 +23,9 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
         x = x.astype(np.float32)
     if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
         return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
+    if target == np.uint64 and jnp.issubdtype(x.dtype, np.signedinteger):
+        # JAX would cast a constant itself, and Pallas has none over the largest int64.
+        return lax.bitcast_convert_type(computed(lax.convert_element_type(x, np.int64)), target)
     out = lax.convert_element_type(x, target)
     if target.name in _OVERFLOW and x.dtype.itemsize > 1:
         limit, code = _OVERFLOW[target.name]  # Triton saturates
@@ -41,11 +44,13 @@ def _to_integer(x: Any, target: np.dtype) -> Any:
     info = jnp.iinfo(target)
     low, high = float(info.min), float(info.max)
     clipped = jnp.clip(jnp.where(x != x, full(x.shape, 0, x.dtype), x), low, high)
-    if target == np.uint32:  # by way of int32, which has half of its values
-        half = np.float32(2.0**31)
+    if target in (np.uint32, np.uint64):  # by way of the signed integer, which has half of its values
+        bits = 8 * target.itemsize
+        half = np.float32(2.0 ** (bits - 1))
         large = clipped >= half
-        part = lax.convert_element_type(jnp.where(large, clipped - half, clipped), np.int32).astype(target)
-        out = part + jnp.where(large, full(x.shape, 2**31, target), full(x.shape, 0, target))
+        part = jnp.where(large, clipped - half, clipped)
+        part = lax.convert_element_type(part, np.dtype(f"int{bits}")).astype(target)
+        out = part + jnp.where(large, full(x.shape, 2 ** (bits - 1), target), full(x.shape, 0, target))
     else:
         out = lax.convert_element_type(clipped, np.int64 if target.itemsize == 8 else np.int32).astype(target)
     # The greatest value of a wide integer is not a float: its neighbour would overflow.

@@ -17,7 +17,7 @@ from ...ir.domains import unravel
 from ...ir.jaxprs import called
 from ...transforms.affine import Affine
 from ...transforms.together import together
-from . import access, contract, elementwise, gathers, moves, sorting, tile_ops
+from . import access, contract, elementwise, extrema, gathers, moves, sorting, tile_ops
 from .cuts import Facts
 from .scratch import Scratch
 from .tiles import View, computed, full, padded, padded_shape, read
@@ -235,7 +235,7 @@ def trips(eqn: Any, values: Sequence[Any]) -> tuple[Any, Any]:
 _NESTS = {"tile_parallel": _parallel, "tile_serial": _loop, "tile_pipeline": _loop}
 _TILES = {
     "tile_reduce": tile_ops.reduce,
-    "tile_argreduce": tile_ops.argreduce,
+    "tile_argreduce": extrema.argreduce,
     "tile_scan": tile_ops.scan,
     "tile_sort": sorting.sort,
     "tile_top_k": sorting.top_k,

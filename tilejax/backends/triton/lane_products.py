@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .lanes import Lanes, NotLanes, grid, is_short
-from .products import product, wide_type
+from .products import least_depth, product, wide_type
 from .tiles import masked, padded
 
 
@@ -66,7 +66,7 @@ def _long(
     if not columns:
         column = lax.reshape(right, (1, padded(extents[k])))
         return jnp.sum(a.astype(wide) * column.astype(wide), 1, dtype=wide)
-    if a.shape[0] < 16 or min(right.shape) < (32 if a.dtype.itemsize == 1 else 16):
+    if a.shape[0] < 16 or min(right.shape) < least_depth(a.dtype.itemsize):
         raise NotLanes
     return product(a, right, precision)
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,7 +28,7 @@ from .order import indices_of
 from .recut import Matrices, matrices_of
 from .room import room_of
 from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, stages_of, warps_of
-from .scratch import Need
+from .scratch import Need, output
 from .scratch import given as scratches
 from .sorting import needs_of
 from .streams import NotStreams, StreamKernel
@@ -49,7 +48,7 @@ def launch(
     check_arrays(eqn)
     rooms = room_of(eqn)
     flat = [_flat(jnp.asarray(v), room) for v, room in zip(values, rooms, strict=True)]
-    results = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in flat[split:]]
+    results = [output(v.shape, v.dtype) for v in flat[split:]]
     # A view that is stored whole need not go in.
     fresh = {i for i in range(split, len(values)) if covers(eqn, i)}
     taken = [i for i in range(len(values)) if i not in fresh]

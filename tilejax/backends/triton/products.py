@@ -13,9 +13,15 @@ from .tiles import full, paired, scalar
 
 def matrices(a: Any, b: Any, precision: Any) -> Any:
     """The product of two matrices of any extents."""
-    depth = 32 if a.dtype.itemsize == 1 else 16
+    depth = least_depth(a.dtype.itemsize)
     out = product(_at_least(a, 16, depth), _at_least(b, depth, 16), precision)
     return _top(out, a.shape[0], b.shape[1])
+
+
+def least_depth(itemsize: int) -> int:
+    """What the matrix units multiply at least at once: of shorter products of bytes Triton makes twice the
+    value."""
+    return 32 if itemsize == 1 else 16
 
 
 def _at_least(matrix: Any, rows: int, cols: int) -> Any:
@@ -56,7 +62,9 @@ def _top(matrix: Any, rows: int, cols: int) -> Any:
 
 
 def product(a: Any, b: Any, precision: Any) -> Any:
-    """The product of two matrices, in int32, float32 or float64."""
+    """The product of two matrices, in int32, float32 or float64, at least `least_depth` deep."""
+    if a.shape[1] < least_depth(a.dtype.itemsize):
+        raise AssertionError(f"a product of {a.shape} and {b.shape} of {a.dtype}")
     if jnp.issubdtype(a.dtype, np.integer):
         return _integers(a, b)
     if a.dtype == np.float32 and precision is None and a.shape[1] <= _EXACT:

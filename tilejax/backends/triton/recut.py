@@ -78,13 +78,13 @@ class _Reader:
         count = nest.places.extents.__getitem__
         outer, rows, columns, turned = self._roles([d for d in range(len(nest.tile)) if count(d) > 1])
         makers = nest.evaluator.makers
-        itemsize = max(v.aval.dtype.itemsize for out in self.sums for v in makers[out].invars[:2])
+        itemsizes = [makers[out].invars[0].aval.dtype.itemsize for out in self.sums]
         m, n = math.prod(map(count, rows)), math.prod(map(count, columns))
         if max(m, n) > _MOST or (outer and m * n < _LEAST):
             raise NotPoints
         depth = max(count(s.depth) for s in self.sums.values())
-        blocks = blocks_for(m, n, depth, math.prod(map(count, outer)), itemsize, len(self.sums))
-        return Matrices(nest, outer, rows, columns, turned, self.sums, blocks, itemsize)
+        blocks = blocks_for(m, n, depth, math.prod(map(count, outer)), itemsizes)
+        return Matrices(nest, outer, rows, columns, turned, self.sums, blocks, max(itemsizes))
 
     def _contract(self, evaluator: Pointwise, eqn: Any, point: Point, frame: Frame) -> None:
         """Notes what the factors of a product vary along."""

@@ -19,6 +19,12 @@ from .keys import key_type
 from .tiles import as_index, full, scalar
 
 
+def output(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """An output of a launch: Pallas wants to know under shard_map that it varies no more than its arguments,
+    which are traced as outside of that."""
+    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(0.0).manual_axis_type)
+
+
 @dataclass(frozen=True)
 class Need:
     """What an equation wants: so many pairs of a key and an index in each program."""
@@ -29,7 +35,7 @@ class Need:
     def arrays(self, programs: int) -> list[jax.ShapeDtypeStruct]:
         """The outputs of a launch that hold them."""
         keys = key_type(self.eqn.invars[0].aval.dtype)
-        return [jax.ShapeDtypeStruct((programs * self.size,), dtype) for dtype in (keys, np.int32)]
+        return [output((programs * self.size,), dtype) for dtype in (keys, np.int32)]
 
 
 @dataclass(frozen=True)

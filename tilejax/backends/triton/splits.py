@@ -16,8 +16,8 @@ from .tiles import padded
 
 RESIDENT = 8
 """The programs that a multiprocessor should have at once."""
-PRODUCTS = 2
-"""The same of programs with products."""
+PRODUCTS = 1
+"""The same of programs with products, whose shared memory is full."""
 LONG = 32
 """Fewer steps are done before two more launches are."""
 LEAST = 4
@@ -37,7 +37,7 @@ def rows(nest: Any) -> tuple[int, int] | None:
     """The extent of the rows of a nest that are too long for its few programs, or to be scanned in one, and
     that of a piece."""
     found, eqns = rows_of(nest), list(equations(nest.params["body"].jaxpr.eqns))
-    few = math.prod(nest.params["extents"]) < cores()
+    few = math.prod(nest.params["extents"]) < 2 * cores()
     if found is None or not (few or any(e.primitive.name == "tile_scan" for e in eqns)):
         return None
     shapes = [v.aval.shape for e in eqns for v in tiles_of(e)]

@@ -14,7 +14,7 @@ from jax import lax
 from ...ir.jaxprs import called
 from ...ir.monoids import identity
 from ...ir.types import Order
-from . import access, elementwise, stream_sorts, tile_ops
+from . import access, elementwise, extrema, stream_sorts, tile_ops
 from .kernel import Kernel
 from .stream_pieces import NotStreams, Piece, Stream
 from .tiles import full, padded_shape
@@ -154,7 +154,7 @@ class StreamKernel(Kernel):
 
         def step(piece: Piece, best: Any) -> Any:
             array = stream.at(piece)
-            keys, worst = tile_ops.arg_keys(array, p["op"])
+            keys, worst = extrema.arg_keys(array, p["op"])
             inside = self._inside(array.shape, piece)
             keys = keys if inside is None else jnp.where(inside, keys, full(keys.shape, worst, keys.dtype))
             last = keys.ndim - 1

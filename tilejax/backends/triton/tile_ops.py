@@ -12,10 +12,11 @@ from jax import lax
 
 from ...ir.monoids import identity
 from ...ir.types import Order
+from . import extrema
 from .elementwise import maximum, minimum
-from .keys import to_keys
 from .moves import rearrange
 from .tiles import (
+    along,
     back,
     full,
     halves,
@@ -24,7 +25,6 @@ from .tiles import (
     last,
     masked,
     padded,
-    scalar,
     select_sum,
     tree,
 )
@@ -47,8 +47,8 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     tile = masked(tile, shape, identity(op, tile.dtype), axes)
     if not axes:
         return tile
-    if op in _EXTREMA:
-        return _extremum(tile, axes, _EXTREMA[op])
+    if op in extrema.REDUCTIONS:
+        return extrema.extremum(tile, axes, op)
     if op == "add" and (exact or order is Order.UNORDERED_TREE):
         return _sum(tile, axes)
     flat, count = _compact(tile, shape, axes)
@@ -58,41 +58,10 @@ def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, lo
     return COMBINE[op](full(out.shape, identity(op, out.dtype), out.dtype), out)  # only -0.0 sums up to 0.0
 
 
-_EXTREMA: dict[str, Callable[..., Any]] = {"max": jnp.max, "or": jnp.max, "min": jnp.min, "and": jnp.min}
-
-
-def _along(reduction: Callable[..., Any], tile: Any, axes: Sequence[int], **options: Any) -> Any:
-    """One axis after another, from the last."""
-    for axis in sorted(axes, reverse=True):
-        tile = reduction(tile, axis, **options)
-    return tile
-
-
 def _sum(tile: Any, axes: Sequence[int]) -> Any:
     if tile.dtype == np.bool_:
-        return _extremum(tile, axes, jnp.max)
-    return _along(jnp.sum, tile, axes, dtype=tile.dtype)
-
-
-def _extremum(tile: Any, axes: Sequence[int], reduction: Callable[..., Any]) -> Any:
-    """The maximum or minimum. Triton's drops NaN, of which the magnitude's bits are the greatest."""
-    if tile.dtype == np.bool_:
-        return _along(reduction, tile.astype(np.int32), axes) != 0
-    if not jnp.issubdtype(tile.dtype, np.floating):
-        narrow = tile.dtype.itemsize < 4
-        return _along(reduction, tile.astype(np.int32) if narrow else tile, axes).astype(tile.dtype)
-    wide = tile.astype(np.float32) if tile.dtype.itemsize < 4 else tile
-    info, integer = jnp.finfo(wide.dtype), np.dtype(f"int{8 * wide.dtype.itemsize}")
-    bits = lax.bitcast_convert_type(wide, integer)
-    magnitude = bits & scalar(jnp.iinfo(bits.dtype).max, bits.dtype)
-    seen = _along(jnp.max, magnitude, axes) > scalar(_infinity(info), bits.dtype)
-    found = _along(reduction, wide, axes)
-    return jnp.where(seen, full(found.shape, math.nan, found.dtype), found).astype(tile.dtype)
-
-
-def _infinity(info: Any) -> int:
-    """The bits of infinity."""
-    return (2**info.nexp - 1) << info.nmant
+        return extrema.extremum(tile, axes, "or")
+    return along(jnp.sum, tile, axes, dtype=tile.dtype)
 
 
 def _flatten(tile: Any, axes: Sequence[int]) -> tuple[Any, int]:
@@ -154,26 +123,6 @@ def fold(tile: Any, shape, start: Any, axes, order: Order, combine: Callable[[An
         paired = lax.broadcasted_iota(np.int32, left.shape, left.ndim - 1) < np.int32(count // 2)
         flat, count = jnp.where(paired, combine(left, right), left), (count + 1) // 2
     return lax.reshape(flat, lead)
-
-
-def argreduce(tile: Any, shape, *, op: str, axis: int, index_dtype: Any, **_: Any) -> Any:
-    """`tile_argreduce`. Triton's takes the first of equals, but knows no NaN: it gets keys."""
-    keys, worst = arg_keys(tile, op)
-    keys = masked(keys, shape, worst, (axis,))
-    found = (lax.argmax if op == "max" else lax.argmin)(keys, axis, np.int32)
-    return found.astype(index_dtype)
-
-
-def arg_keys(tile: Any, op: str) -> tuple[Any, int]:
-    """Integers in the order of the values, NaN the extremum, and what is none."""
-    keys = to_keys(tile)
-    info = jnp.iinfo(keys.dtype)
-    if op == "max":
-        return keys, int(info.min)
-    if jnp.issubdtype(tile.dtype, np.floating):  # the keys of NaN are greatest
-        nan = keys == scalar(2 ** (8 * tile.dtype.itemsize - 1) - 1, keys.dtype)
-        keys = jnp.where(nan, full(keys.shape, info.min, keys.dtype), keys)
-    return keys, int(info.max)
 
 
 def scan(tile: Any, shape, *, op: str, axis: int, reverse: bool, **_: Any) -> Any:

@@ -60,9 +60,11 @@ def scalar(value: Any, dtype: Any) -> Any:
     """A rank-0 constant, made in the kernel: captured arrays are not allowed there."""
     if np.dtype(dtype) == np.bool_:
         return jnp.bool_(bool(value))
-    kind = float if jnp.issubdtype(dtype, np.floating) else int
+    plain = float(value) if jnp.issubdtype(dtype, np.floating) else int(value)
     with wide_types(dtype):
-        return lax.convert_element_type(kind(value), dtype)
+        if dtype == np.uint64 and plain >= 2**63:  # Pallas makes integers of 64 bits from signed ones
+            return lax.bitcast_convert_type(computed(scalar(plain - 2**64, np.int64)), dtype)
+        return lax.convert_element_type(plain, dtype)
 
 
 def computed(value: Any) -> Any:
@@ -155,6 +157,13 @@ def tree(arrays: Sequence[Any], axis: int, combine: Callable[..., Sequence[Any]]
         combined = combine([p[0] for p in pairs], [p[1] for p in pairs])
         arrays = [lax.reshape(a, a.shape[:-1]) for a in combined]
     return [lax.reshape(a, a.shape[:-1]) for a in arrays]
+
+
+def along(reduction: Callable[..., Any], tile: Any, axes: Sequence[int], **options: Any) -> Any:
+    """A reduction over one axis after another, from the last."""
+    for axis in sorted(axes, reverse=True):
+        tile = reduction(tile, axis, **options)
+    return tile
 
 
 def select_sum(here: Any, array: Any, axis: int) -> Any:
