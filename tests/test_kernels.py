@@ -181,6 +181,18 @@ def test_integers(dtype):
     close(kernels.cummax(x, block_cols=16), np.maximum.accumulate(x, 1), dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_floats_of_eight_bits(dtype):
+    """All that are less than 1 in magnitude, and a NaN; one of the dtypes has no infinity."""
+    x = np.array(jax.numpy.asarray(normal(3, 33) % 1 - 1, dtype))
+    x[1, 20] = np.nan
+    wide = x.astype(np.float64)
+    close(kernels.row_max(x), wide.max(1), x.dtype)
+    close(kernels.row_min(x), wide.min(1), x.dtype)
+    close(kernels.row_absmax(x), np.abs(wide).max(1), x.dtype)
+    close(kernels.cummax(x, block_cols=16), np.maximum.accumulate(wide, 1), x.dtype)
+
+
 def test_bools_count():
     x = normal(3, 300) > 0
     close(kernels.row_sum(x), x.sum(1), INT)

@@ -309,3 +309,33 @@ def test_donation_of_shards():
     want = np.zeros((4, 4, 3), np.float32)
     want[:, 1:3] = np.asarray(x).reshape(4, 2, 3)
     np.testing.assert_array_equal(got, want.reshape(16, 3))
+
+
+@pytest.mark.parametrize("use", ["index", "value"])
+def test_what_varies_over_devices_is_an_argument(use):
+    def shifted(x, me):
+        """Rows of a pair, the place of one or its values moved by a number."""
+        out, row = tj.output_like(x), tj.shape(1, x.shape[1])
+
+        @tj.parallel(2)
+        def _(nest):
+            tile = x[tj.coord((nest.index() + me) % 2 if use == "index" else nest.index(), 0), row]
+            out(tj.coord(nest.index(), 0), row).store(tile if use == "index" else tile + me)
+
+        return out
+
+    def given(x):
+        return tj.jit(shifted)(x, lax.axis_index("d"))
+
+    def captured(x):
+        me = lax.axis_index("d")
+        return tj.jit(lambda x: shifted(x, me))(x)
+
+    x = normal(8, 3)
+    run = partial(jax.shard_map, mesh=mesh(), in_specs=Spec("d"), out_specs=Spec("d"))
+    pairs, moved = x.reshape(4, 2, 3).copy(), np.arange(4)[:, None, None]
+    pairs[1::2] = pairs[1::2, ::-1] if use == "index" else pairs[1::2]
+    want = pairs if use == "index" else (pairs + moved).astype(np.float32)
+    np.testing.assert_array_equal(run(given)(x), want.reshape(8, 3))
+    with pytest.raises(tj.TileTypeError, match="varies over mesh axes of jax.shard_map.*as an argument"):
+        run(captured)(x)

@@ -89,6 +89,30 @@ def test_bytes(name, dtype):
     np.testing.assert_array_equal(interpreted(kernel, a, b), wanted(name, a, b))
 
 
+def test_bytes_beside_longer_numbers():
+    """The matrix units take 32 bytes at least of the depth, but 16 of wider numbers."""
+
+    def kernel(x, y):
+        outs = tj.output((2, 2), np.int32), tj.output((2, 2), np.float32)
+        (m, n), k = (tj.axis(name, 2) for name in "mn"), tj.axis("k", 4)
+
+        @tj.parallel(1)
+        def _(_):
+            here = tj.coord(0, 0)
+            for out, z in zip(outs, (x, y), strict=True):
+                start = tj.zeros(tj.shape(m, n), out.dtype)
+                product = tj.mma(z[here, tj.shape(m, k)], z[here, tj.shape(n, k)], start)
+                out(here, tj.shape(m, n)).store(product)
+
+        return outs
+
+    x = np.array([[100, -100, 100, 100], [3, 5, 7, 9]], np.int8)
+    whole, real = interpreted(kernel, x, x.astype(np.float16))
+    wide = x.astype(np.int32)
+    np.testing.assert_array_equal(whole, wide @ wide.T)
+    np.testing.assert_array_equal(real, wide @ wide.T)
+
+
 def test_float32_stays_so():
     """The products have 24 bits, and 1 is added to them."""
     a, b = operands("matrices", "float32")

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+from jax import P
+from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 from test_triton import interpreted
 
 import tilejax as tj
@@ -153,6 +154,49 @@ def test_a_gradient_runs_on_the_backend_that_was_asked_for():
     with gpu():
         text = jax.jit(loss).trace(MATRIX).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 2
+
+
+@pytest.mark.parametrize("backend", ["auto", "triton"])
+@pytest.mark.parametrize("name", ["softmax", "top_k", "flash_attention", "conv2d", "segment_sum"])
+def test_kernels_of_several_devices(name, backend):
+    """Under shard_map, which checks what varies over its devices; and their derivatives."""
+    options = dict(OPTIONS.get(name, {}))
+    positional = [options.pop(n) for n in ("k", "num_segments") if n in options]
+    kernel = tj.jit(getattr(kernels, name), backend=backend)
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    mesh = AbstractMesh((1,), ("d",), axis_types=(AxisType.Auto,), abstract_device=device)
+
+    def run(*args):
+        out = jax.tree.leaves(kernel(*args, *positional, **options))[0]
+        return jax.lax.psum(jnp.sum(out.astype(F32)), "d")
+
+    total = jax.shard_map(run, mesh=mesh, in_specs=P("d"), out_specs=P())
+    value_and_grad = jax.value_and_grad(total, argnums=len(ARGS[name]) - 1)
+    text = jax.jit(value_and_grad).trace(*ARGS[name]).lower(lowering_platforms=("cuda",)).as_text()
+    assert "gpu.triton" in text
+
+
+def test_the_largest_integers():
+    """Constants that no signed integer of 64 bits holds: a number, and a cast of one."""
+
+    def kernel(x):
+        y, n = tj.output_like(x), tj.axis("n", x.shape[0])
+        here = tj.coord(0), tj.shape(n)
+
+        @tj.parallel(1)
+        def _(_):
+            most, half = np.uint64(2**64 - 1), np.uint64(2**63)
+            least = jnp.int32(-3).astype(jnp.uint64)
+            tile = tj.where(x[here] == half, most, x[here])
+            y(*here).store(tj.where(x[here] == 1, least, tile))
+
+        return y
+
+    with jax.enable_x64(True):
+        x = np.array([0, 1, 2**63, 2**63 + 1, 2**64 - 2], np.uint64)
+        want = np.array([0, 2**64 - 3, 2**64 - 1, 2**63 + 1, 2**64 - 2], np.uint64)
+        np.testing.assert_array_equal(interpreted(kernel, x), want)
+        assert "gpu.triton" in for_cuda(kernel, x)
 
 
 def test_loads_that_do_not_fit_shared_memory():

@@ -12,15 +12,18 @@ from jax.core import ShapedArray
 from jax.extend import core as jex
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 Jaxpr = jex.Jaxpr
 ClosedJaxpr = jex.ClosedJaxpr
 
 
 def trace(fn: Callable, avals: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The open jaxpr of `fn` at `avals` and the values that it captured, one a constvar."""
-    closed = jax.make_jaxpr(fn)(*avals)
+    """The open jaxpr of `fn` at `avals` and the values that it captured, one a constvar. Tiles know no mesh: in
+    one, as under shard_map, `jnp` would place them on it."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        closed = jax.make_jaxpr(fn)(*avals)
     return closed.jaxpr, list(closed.consts)
 
 

@@ -171,6 +171,9 @@ _VALUE_ASKED = (
 _NAMES_OURS = re.compile(r"'(Tile|TensorView|MemoryRef|Nest)'|tilejax\.language\.")
 
 
+_OF_MESHES = re.compile("varying manual axes|ManualAxisType")
+
+
 def explained(error: Exception, kernel: str) -> TileError | None:
     """What Python, NumPy or JAX raised in a kernel as its author should read it; None if it is not about
     the language.
@@ -193,6 +196,12 @@ def explained(error: Exception, kernel: str) -> TileError | None:
         )
     if isinstance(error, TileError):
         return None
+    if isinstance(error, (ValueError, AssertionError)) and _OF_MESHES.search(text):
+        return TileTypeError(
+            f"kernel {kernel}: a captured index or scalar varies over mesh axes of jax.shard_map, which tiles "
+            "and indices do not. Give it to the kernel as an argument",
+            loc=loc,
+        )
     if isinstance(error, OverflowError) and text.startswith("An overflow was encountered while parsing"):
         return DtypeError(
             f"kernel {kernel}: {text.rpartition(' ')[2]} does not fit the dtype of the index or the scalar "

@@ -27,8 +27,9 @@ def identity(op: str, dtype: Any) -> Any:
 
 
 def _extreme(dtype: Any, *, greatest: bool) -> Any:
-    if jnp.issubdtype(dtype, np.floating):
-        return np.inf if greatest else -np.inf
+    if jnp.issubdtype(dtype, np.floating):  # some floats of eight bits have no infinity, but a NaN instead
+        most = np.inf if not np.isnan(np.asarray(np.inf, dtype)) else float(jnp.finfo(dtype).max)
+        return most if greatest else -most
     if dtype == np.bool_:
         return greatest
     info = jnp.iinfo(dtype)

@@ -89,8 +89,8 @@ def block_size(name: str, given: Size, default: int, extent: int) -> int:
 
 
 def on_gpu() -> bool:
-    """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device, else the
-    default device; on other platforms larger ones are better."""
+    """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device, else
+    the default device; on other platforms larger ones are better."""
     device = jax.sharding.get_abstract_mesh().abstract_device or jax.config.jax_default_device
     if device is None:
         return jax.default_backend() == "gpu"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 import tilejax as tj
 
@@ -34,11 +35,18 @@ def cummax(
 ) -> View:
     """The running maximum along the last axis; NaN from the first NaN on."""
     check_rank("cummax", 1, more=True, x=x)
-    floating = jnp.issubdtype(x.dtype, jnp.floating)
-    least = -jnp.inf if floating else False if x.dtype == jnp.bool_ else int(jnp.iinfo(x.dtype).min)
     y = destination(out, x.shape, x.dtype)
-    _scan(tj.cummax, tj.maximum, least, x.dtype, y, x, block_rows, block_cols)
+    _scan(tj.cummax, tj.maximum, _least(x.dtype), x.dtype, y, x, block_rows, block_cols)
     return y
+
+
+def _least(dtype: np.dtype) -> float:
+    if dtype == jnp.bool_:
+        return False
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return int(jnp.iinfo(dtype).min)
+    infinite = not np.isnan(np.array(np.inf, dtype))  # some floats of eight bits have no infinity
+    return -np.inf if infinite else float(jnp.finfo(dtype).min)
 
 
 def width(shape: tuple[int, ...]) -> int:

@@ -31,6 +31,7 @@ from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, st
 from .scratch import Need, output
 from .scratch import given as scratches
 from .sorting import needs_of
+from .stream_reductions import WARPS, pieces_of
 from .streams import NotStreams, StreamKernel
 from .tiles import View
 
@@ -119,9 +120,14 @@ def launch(
         )(*(flat[i] for i in taken))
         return out[:count]
 
-    def whole(make: Callable[[], Kernel], length: int = 0) -> list[Any]:
+    def whole(make: Callable[[], Kernel], length: int = 0, warps: int = warps_of(body.jaxpr)) -> list[Any]:
         needs = needs_of(body.jaxpr, length)
-        return call(functools.partial(one, make, needs), extents, needs=needs)
+        return call(functools.partial(one, make, needs), extents, warps, needs=needs)
+
+    def streamed(length: int, width: int, warps: int) -> list[Any] | None:
+        with contextlib.suppress(NotStreams):
+            return whole(lambda: StreamKernel(length=length, width=width), length, warps)
+        return None
 
     out = None
     if (nest := matrices_of(eqn)) is not None:
@@ -131,10 +137,10 @@ def launch(
         with contextlib.suppress(NotLanes):
             kernel = functools.partial(many, lanes, beside)
             out = call(kernel, grid) if beside is None else call(kernel, beside.grid(grid), beside.warps)
+    elif (rows := pieces_of(body.jaxpr)) is not None:
+        out = streamed(*rows, WARPS)
     elif (rows := rows_of(eqn)) is not None:
-        with contextlib.suppress(NotStreams):
-            length, width = rows
-            out = whole(lambda: StreamKernel(length=length, width=width), length)
+        out = streamed(*rows, warps_of(body.jaxpr))
     if out is None:
         check_size(eqn, stages)
         out = whole(lambda: Kernel(contracts(body.jaxpr)))

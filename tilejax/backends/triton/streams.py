@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ir.jaxprs import called
-from ...ir.monoids import identity
-from ...ir.types import Order
-from . import access, elementwise, extrema, stream_sorts, tile_ops
+from ...ir.jaxprs import called, variables
+from ...transforms.affine import Affine
+from . import access, elementwise, stream_reductions, stream_sorts
 from .kernel import Kernel
 from .stream_pieces import NotStreams, Piece, Stream
-from .tiles import full, padded_shape
+from .tiles import View, full, padded_shape, read
 from .units import Call, squeezed
 
 
@@ -27,6 +26,43 @@ class StreamKernel(Kernel):
 
     length: int = 0
     width: int = 0
+
+    def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None] = ()) -> list[Any]:
+        """The same, but reductions of rows wait for all that does not need them, so that they share a loop;
+        unless what the program stores is loaded."""
+        jaxpr = closed.jaxpr
+        env = dict(zip(jaxpr.invars, values, strict=True))
+        self.facts.know(jaxpr.invars[: len(forms)], forms)
+        stored = {v for v, x in env.items() if isinstance(x, View) and x.stored}
+        stored.update(v for e in jaxpr.eqns if e.primitive.name == "tile_store" for v in e.outvars)
+        in_order = any(e.primitive.name == "tile_load" and e.invars[0] in stored for e in jaxpr.eqns)
+        waiting = jaxpr.eqns
+        while waiting:
+            waiting, reductions = self._advance(waiting, env, in_order)
+            results = stream_reductions.reduced(self, [(e, env[e.invars[0]]) for e in reductions])
+            env.update((e.outvars[0], x) for e, x in zip(reductions, results, strict=True))
+        return [read(env, v) for v in jaxpr.outvars]
+
+    def _advance(
+        self, eqns: Sequence[Any], env: dict[Any, Any], in_order: bool
+    ) -> tuple[list[Any], list[Any]]:
+        """Evaluates what needs no reduction; returns what does, and the reductions that it needs first."""
+        late: set[Any] = set()
+        rest, reductions = [], []
+        for place, eqn in enumerate(eqns):
+            if not late.isdisjoint(variables(eqn.invars)):
+                rest.append(eqn)
+                late.update(eqn.outvars)
+                continue
+            operands = [read(env, v) for v in eqn.invars]
+            if not stream_reductions.takes(eqn, operands):
+                env.update(zip(eqn.outvars, self.apply(eqn, operands), strict=True))
+                continue
+            reductions.append(eqn)
+            late.update(eqn.outvars)
+            if in_order:
+                return [*eqns[place + 1 :]], reductions
+        return rest, reductions
 
     def apply(self, eqn: Any, values: list[Any]) -> list[Any]:
         if called(eqn) is not None:
@@ -53,14 +89,23 @@ class StreamKernel(Kernel):
         self.facts.learn(eqn)
         return [self._elementwise(this, values)]
 
-    def over_pieces(self, step: Callable[[Piece, Any], Any], start: Any, first: int = 0) -> Any:
-        """`step` over all pieces from the given one on, in order."""
+    def over_pieces(self, step: Callable[[Piece, Any], Any], carry: Any, unroll: int = 1) -> Any:
+        """`step` over all pieces in order, so many of them in a step of the loop."""
+        count = -(-self.length // self.width)
 
-        def body(i: Any, carry: Any) -> Any:
+        def one(i: Any, carry: Any) -> Any:
             place = lax.convert_element_type(i, np.int32) * np.int32(self.width)
             return step(Piece(place, self.width), carry)
 
-        return lax.fori_loop(first, -(-self.length // self.width), body, start)
+        def several(i: Any, carry: Any) -> Any:
+            for number in range(unroll):
+                carry = one(i * unroll + number, carry)
+            return carry
+
+        carry = lax.fori_loop(0, count // unroll, several, carry)
+        for i in range(count - count % unroll, count):
+            carry = one(np.int32(i), carry)
+        return carry
 
     def _inside(self, shape: Sequence[int], piece: Piece) -> Any:
         """Which elements of a piece are the tile's own, None if all are."""
@@ -69,7 +114,7 @@ class StreamKernel(Kernel):
         spot = lax.broadcasted_iota(np.int32, shape, len(shape) - 1)
         return spot + piece.start < np.int32(self.length)
 
-    def _own(self, stream: Any, piece: Piece, value: Any) -> Any:
+    def own(self, stream: Any, piece: Piece, value: Any) -> Any:
         """A piece of a tile with `value` beyond its end."""
         array = stream.at(piece)
         inside = self._inside(array.shape, piece)
@@ -129,45 +174,6 @@ class StreamKernel(Kernel):
 
         return Stream(piecewise)
 
-    def _reduce(self, this: Call, values: list[Any]) -> list[Any]:
-        p, (shape,), (target,) = this.params, this.shapes, this.targets
-        if len(shape) - 1 not in p["axes"]:
-            raise NotStreams
-        stream, op, dtype = values[0], p["op"], this.dtypes[0]
-        exact = op in ("max", "min", "and", "or") or jnp.issubdtype(dtype, np.integer)
-        if not exact and p["order"] is not Order.UNORDERED_TREE:
-            raise NotStreams
-        none = identity(op, dtype)
-
-        def step(piece: Piece, total: Any) -> Any:
-            array = self._own(stream, piece, none)
-            part = tile_ops.reduce(array, (*shape[:-1], piece.width), **p)
-            return tile_ops.COMBINE[op](total, part)
-
-        return [self.over_pieces(step, full(padded_shape(target), none, dtype))]
-
-    def _argreduce(self, this: Call, values: list[Any]) -> list[Any]:
-        p, (shape,) = this.params, this.shapes
-        if p["axis"] != len(shape) - 1:
-            raise NotStreams
-        stream, greater = values[0], p["op"] == "max"
-
-        def step(piece: Piece, best: Any) -> Any:
-            array = stream.at(piece)
-            keys, worst = extrema.arg_keys(array, p["op"])
-            inside = self._inside(array.shape, piece)
-            keys = keys if inside is None else jnp.where(inside, keys, full(keys.shape, worst, keys.dtype))
-            last = keys.ndim - 1
-            part = (lax.reduce_max if greater else lax.reduce_min)(keys, (last,))
-            index = (lax.argmax if greater else lax.argmin)(keys, last, np.int32) + piece.start
-            if best is None:
-                return part, index
-            better = part > best[0] if greater else part < best[0]
-            return jnp.where(better, part, best[0]), jnp.where(better, index, best[1])
-
-        _, index = self.over_pieces(step, step(Piece(np.int32(0), self.width), None), 1)
-        return [index.astype(this.dtypes[0])]
-
     def _gather(self, this: Call, values: list[Any]) -> list[Any]:
         """One element of a row: a piece that is only that."""
         stream, index, fallback = values[0], values[1], values[-1]
@@ -186,8 +192,6 @@ class StreamKernel(Kernel):
 
 
 _RULES = {
-    "tile_reduce": StreamKernel._reduce,
-    "tile_argreduce": StreamKernel._argreduce,
     "tile_gather": StreamKernel._gather,
     "tile_sort": stream_sorts.sort,
     "tile_top_k": stream_sorts.top_k,

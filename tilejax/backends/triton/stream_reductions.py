@@ -1,0 +1,134 @@
+"""Reductions of rows that go through a program in pieces. Those that do not need each other share a loop,
+which combines each piece with what those before left at its places; that is reduced at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ...ir.jaxprs import called, variables
+from ...ir.monoids import identity
+from ...ir.types import Order
+from . import extrema, tile_ops
+from .stream_pieces import NotStreams, Piece, Stream
+from .tiles import full, padded, padded_shape
+from .units import Call
+
+
+@dataclass(frozen=True)
+class _Accumulator:
+    """`step(array, piece, carry)` takes one more piece, which is `none` beyond the row."""
+
+    none: Any
+    start: Any
+    step: Callable[[Any, Piece, Any], Any]
+    finish: Callable[[Any], Any]
+
+
+def pieces_of(jaxpr: Any) -> tuple[int, int] | None:
+    """The extent of the rows of which a body wants nothing but reductions that do not need each other, and
+    that of the pieces in which they are best read; None if it is another body."""
+    tiles = [v.aval for e in jaxpr.eqns if e.primitive.name != "tile_store" for v in e.outvars]
+    length = max((n for t in tiles for n in t.shape), default=0)
+    if length < _LEAST:
+        return None
+    late: set[Any] = set()
+    """What needs a reduction."""
+    for eqn in jaxpr.eqns:
+        name, needs = eqn.primitive.name, not late.isdisjoint(variables(eqn.invars))
+        if (body := called(eqn)) is not None and any(_is_tile(e) for e in body.jaxpr.eqns):
+            return None
+        if (name in _RULES and needs) or (_is_tile(eqn) and name not in _TAKEN):
+            return None
+        if name == "tile_store" and length in eqn.invars[1].aval.shape:
+            return None
+        late.update(eqn.outvars if needs or name in _RULES else ())
+    sizes = [(t.size // length, t.dtype.itemsize) for t in tiles if length in t.shape]
+    return length, max(1, _BYTES // max(padded(n) * size for n, size in sizes))
+
+
+def _is_tile(eqn: Any) -> bool:
+    return eqn.primitive.name.startswith("tile_")
+
+
+_TAKEN = ("tile_load", "tile_store", "tile_reduce", "tile_argreduce", "tile_gather")
+_LEAST = 2048
+"""Shorter rows are held as fast."""
+_BYTES = 2048
+"""Of a piece."""
+WARPS = 4
+
+
+def takes(eqn: Any, operands: Sequence[Any]) -> bool:
+    """Whether an equation is such a reduction."""
+    return eqn.primitive.name in _RULES and isinstance(operands[0], Stream)
+
+
+def reduced(kernel: Any, wanted: Sequence[tuple[Any, Stream]]) -> list[Any]:
+    """The results of some reductions of streams."""
+    if not wanted:
+        return []
+    streams = [stream for _, stream in wanted]
+    found = [
+        _RULES[e.primitive.name](kernel.call(e), e.invars[0].aval.dtype, kernel.width) for e, _ in wanted
+    ]
+
+    def step(piece: Piece, carries: Sequence[Any]) -> list[Any]:
+        each = zip(found, streams, carries, strict=True)
+        return [a.step(kernel.own(stream, piece, a.none), piece, carry) for a, stream, carry in each]
+
+    carries = kernel.over_pieces(step, [a.start for a in found], unroll=2)
+    return [a.finish(carry) for a, carry in zip(found, carries, strict=True)]
+
+
+def _reduce(this: Call, dtype: Any, width: int) -> _Accumulator:
+    p, (*lead, _), op = this.params, this.shapes[0], this.params["op"]
+    if len(lead) not in p["axes"]:
+        raise NotStreams
+    exact = op in extrema.REDUCTIONS or jnp.issubdtype(dtype, np.integer)
+    if not exact and p["order"] is not Order.UNORDERED_TREE:
+        raise NotStreams
+    none = identity(op, dtype)
+    wide = np.dtype(np.float32) if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else dtype
+
+    def step(array: Any, _: Piece, total: Any) -> Any:
+        return tile_ops.COMBINE[op](total, array.astype(wide))
+
+    def finish(total: Any) -> Any:
+        return tile_ops.reduce(total, (*lead, width), **p).astype(dtype)
+
+    return _Accumulator(none, full((*padded_shape(lead), width), none, wide), step, finish)
+
+
+def _argreduce(this: Call, dtype: Any, width: int) -> _Accumulator:
+    p, (*lead, _), op = this.params, this.shapes[0], this.params["op"]
+    if p["axis"] != len(lead):
+        raise NotStreams
+    extents, none = (*padded_shape(lead), width), identity(op, dtype)
+    start = extrema.widened(full(extents, none, dtype)), full(extents, 0, np.int32)
+
+    def step(array: Any, piece: Piece, carry: Any) -> Any:
+        best, at = carry
+        array = extrema.widened(array)
+        better = array > best if op == "max" else array < best
+        if jnp.issubdtype(dtype, np.floating):  # the first NaN stays
+            better = (better | (array != array)) & (best == best)
+        return jnp.where(better, array, best), jnp.where(better, piece.start, at)
+
+    def finish(carry: Any) -> Any:
+        best, at = carry
+        places = at + lax.broadcasted_iota(np.int32, extents, len(lead))
+        return extrema.first_place(best, places, len(lead), op).astype(this.dtypes[0])
+
+    return _Accumulator(none, start, step, finish)
+
+
+_RULES: dict[str, Callable[[Call, Any, int], _Accumulator]] = {
+    "tile_reduce": _reduce,
+    "tile_argreduce": _argreduce,
+}
