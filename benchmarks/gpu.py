@@ -3,10 +3,10 @@
 python -m benchmarks.gpu [--check] [NAME ...]
 
 One compiled program calls a kernel once for each of several argument sets, one call after another, so that
-neither a launch from Python nor a warm cache is in the time; it is the median of repeats, once the clocks are
-up. GB/s counts every argument and result once. The ceiling is a copy of 1 GiB or, for products, a bfloat16
-product of 8192, measured in the same run. Beside `jnp` stand tilejax's own XLA backend, and torch where it is
-installed. The rows are Markdown.
+neither a launch from Python nor a warm cache is in the time; it is the median of repeats in which the rivals
+take turns, once the clocks are up. GB/s counts every argument and result once. The ceiling is a copy of 1 GiB
+or, for products, a bfloat16 product of 8192, measured in the same run. Beside `jnp` stand tilejax's own XLA
+backend, and torch where it is installed. The rows are Markdown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jax import lax
 from .gpu_cases import Case, Shapes, cases
 
 SETS_BYTES = 2**28  # several times the L2 cache
-REPEATS, WARM_UP, SPAN = 7, 0.1, 0.02
+REPEATS, WARM_UP, SPAN = 15, 0.05, 0.01
 """Runs of which the median counts, seconds before the first, seconds that each is to take."""
 
 
@@ -75,45 +75,53 @@ def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]
     return jax.jit(all_of).lower([args] * set_count(shapes)).compile()
 
 
-def seconds(run: Callable[[list[list[Any]]], list[Any]], sets: list[list[Any]]) -> float:
-    """The median time of one call in a `program`."""
-    return _median(lambda: run(sets), jax.block_until_ready) / len(sets)
+Run = tuple[Callable[[], Any], Callable[[Any], Any]]
+"""A call, and what waits for what it and calls before it have launched."""
 
 
-def _median(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
-    """Seconds of a call; `wait` waits for what calls before it have launched."""
+def seconds(runs: Sequence[Run]) -> list[float]:
+    """The median time of each call; they take turns."""
 
-    def run(count: int) -> float:
-        begin, out = time.perf_counter(), None
+    def timed(run: Run, count: int) -> float:
+        (call, wait), out = run, None
+        begin = time.perf_counter()
         for _ in range(count):
             out = call()  # the results before are given back
         wait(out)
         return (time.perf_counter() - begin) / count
 
-    begin, took = time.perf_counter(), run(1)
-    while time.perf_counter() - begin < WARM_UP:
-        took = run(3)
-    count = max(1, round(SPAN / took))
-    return statistics.median(run(count) for _ in range(REPEATS))
+    counts = []
+    for run in runs:
+        begin, took = time.perf_counter(), timed(run, 1)
+        while time.perf_counter() - begin < WARM_UP:
+            took = timed(run, 3)
+        counts.append(max(1, round(SPAN / took)))
+    rounds = [[timed(run, n) for run, n in zip(runs, counts, strict=True)] for _ in range(REPEATS)]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def run_of(fn: Callable[[list[list[Any]]], list[Any]], sets: list[list[Any]]) -> Run:
+    """A `program` at its arguments."""
+    return lambda: fn(sets), jax.block_until_ready
 
 
 def ceilings() -> tuple[float, float]:
     """Bytes a second of a copy of 1 GiB, and operations of a bfloat16 product of 8192."""
     line: Shapes = (((2**28,), "float32"),)
     square: Shapes = (((8192, 8192), "bfloat16"),) * 2
-    copied = seconds(program(lambda x: x + 1, line), argument_sets(line))
-    multiplied = seconds(program(jnp.matmul, square), argument_sets(square))
-    return 2 * 2**30 / copied, 2.0 * 8192**3 / multiplied
+    (copied,) = seconds([run_of(program(lambda x: x + 1, line), argument_sets(line))])
+    (multiplied,) = seconds([run_of(program(jnp.matmul, square), argument_sets(square))])
+    return 2 * 2**30 * set_count(line) / copied, 2.0 * 8192**3 * set_count(square) / multiplied
 
 
-def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
-    """The same in PyTorch, replayed as a graph; None where it has no such call."""
+def run_of_torch(case: Case, sets: list[list[Any]]) -> list[Run]:
+    """The same in PyTorch, replayed as a graph, where it has such a call."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return None
+        return []
     if case.torch is None:
-        return None
+        return []
     code = compile(case.torch, case.name, "eval")
     moved = [[torch.utils.dlpack.from_dlpack(x) for x in args] for args in sets]
 
@@ -127,7 +135,12 @@ def torch_seconds(case: Case, sets: list[list[Any]]) -> float | None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         outs = all_of()  # a graph writes to what it was captured with
-    return _median(graph.replay, lambda _: torch.cuda.synchronize()) / len(outs)
+
+    def wait(_: Any) -> list[Any]:
+        torch.cuda.synchronize()
+        return outs
+
+    return [(graph.replay, wait)]
 
 
 def row(case: Case, programs: Sequence[Callable[..., Any]], peak: tuple[float, float] | None) -> str:
@@ -140,11 +153,11 @@ def row(case: Case, programs: Sequence[Callable[..., Any]], peak: tuple[float, f
     if peak is None:
         return f"| {case.name} | {state} |"
     size = sum(x.nbytes for x in [*sets[0], *jax.tree.leaves(got)])
-    mine, theirs, whole = (seconds(p, sets) for p in (ours, rival, *others))
-    torch = torch_seconds(case, sets)
+    runs = [*(run_of(p, sets) for p in (ours, rival, *others)), *run_of_torch(case, sets)]
+    mine, theirs, whole, *torch = (t / len(sets) for t in seconds(runs))
     work, unit, most = (case.flops, "TFLOP/s", peak[1]) if case.flops else (size, "GB/s", peak[0])
     rate = work / mine / (1e12 if case.flops else 1e9)
-    beside = "" if torch is None else f"{torch / mine:.2f}"
+    beside = "".join(f"{t / mine:.2f}" for t in torch)
     return (
         f"| {case.name} | {mine * 1e3:.4f} | {rate:.0f} {unit} | {work / mine / most:.2f} "
         f"| {theirs / mine:.2f} | {whole / mine:.2f} | {beside} | {state} |"

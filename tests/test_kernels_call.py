@@ -46,7 +46,7 @@ def test_every_kernel_is_here():
 
 @pytest.mark.parametrize("name", CALLS)
 def test_ways_to_call(name):
-    """One program: its values are the same by the backend's name, in jax.jit, and (to rounding) interpreted."""
+    """One program: its values are the same by its backend's name, in jit, and (to rounding) interpreted."""
     kernel, (args, options) = getattr(kernels, name), CALLS[name]
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     want = kernel(*args, **options)

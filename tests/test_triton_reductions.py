@@ -56,11 +56,19 @@ def extrema(x):
     return *outs, *places, total
 
 
-@LENGTHS
-@pytest.mark.parametrize(
+DTYPES = pytest.mark.parametrize(
     "dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "uint8", "int32", "uint32", "bool"]
 )
+
+
+@LENGTHS
+@DTYPES
 def test_extrema_and_their_places(n, dtype):
+    x = check_extrema(interpreted, n, dtype)
+    assert loops(extrema, x) == (n > 33)
+
+
+def check_extrema(run, n, dtype):
     """Ties go to the first, NaN before all; the last block has one row, the last piece is ragged."""
     rng = np.random.default_rng(n)
     values = rng.integers(0, 2 if dtype == "bool" else 100, (5, n))
@@ -77,13 +85,13 @@ def test_extrema_and_their_places(n, dtype):
     wide = x.astype(np.float64)
     spoiled = np.isnan(wide).any(1)
     first = np.isnan(wide).argmax(1)
-    greatest, least, at, below, total = map(np.asarray, interpreted(extrema, x))
+    greatest, least, at, below, total = map(np.asarray, run(extrema, x))
     np.testing.assert_array_equal(greatest.astype(float), wide.max(1))
     np.testing.assert_array_equal(least.astype(float), wide.min(1))
     np.testing.assert_array_equal(at, np.where(spoiled, first, np.nan_to_num(wide, neginf=-1e9).argmax(1)))
     np.testing.assert_array_equal(below, np.where(spoiled, first, np.nan_to_num(wide, neginf=-1e9).argmin(1)))
     np.testing.assert_allclose(total, wide.sum(1), rtol=1e-6)
-    assert loops(extrema, x) == (n > 33)
+    return x
 
 
 def test_short_floats_add_up_in_float32():
@@ -103,38 +111,44 @@ def test_short_floats_add_up_in_float32():
     np.testing.assert_array_equal(interpreted(kernel, x), np.full(2, 2**19, jnp.bfloat16))
 
 
-def test_reductions_that_need_others_come_after_them():
-    """Two loops for what needs a mean, and one that stores; rows that are short enough are held."""
+def moments(x):
+    """What is left of rows without their mean over the maximum; the mean, the variance and the next one."""
+    y, found = tj.output_like(x), tj.output((x.shape[0], 3), x.dtype)
+    columns, one = tj.axis("columns", x.shape[1]), tj.axis("one", 1)
 
-    def kernel(x):
-        y, moments = tj.output_like(x), tj.output((x.shape[0], 3), x.dtype)
-        columns, one = tj.axis("columns", x.shape[1]), tj.axis("one", 1)
+    @tj.parallel(x.shape[0])
+    def _(nest):
+        row, shape = nest.index(), tj.shape(one, columns)
+        tile = x[tj.coord(row, 0), shape]
+        mean = tj.mean(tile, columns)
+        rest = tile - mean
+        second = tj.mean(rest * rest, columns)
+        peak = tj.max(tile, columns)
+        third = tj.mean(rest * rest * rest, columns)
+        y(tj.coord(row, 0), shape).store(tj.broadcast_to(rest / peak, shape))
+        for i, value in enumerate((mean, second, third)):
+            found(tj.coord(row, i), tj.shape(one, 1)).store(tj.reshape(value, tj.shape(one, 1)))
 
-        @tj.parallel(x.shape[0])
-        def _(nest):
-            row, shape = nest.index(), tj.shape(one, columns)
-            tile = x[tj.coord(row, 0), shape]
-            mean = tj.mean(tile, columns)
-            spread = tj.mean((tile - mean) * (tile - mean), columns)
-            peak = tj.max(tile, columns)
-            skew = tj.mean((tile - mean) * (tile - mean) * (tile - mean), columns)
-            y(tj.coord(row, 0), shape).store(tj.broadcast_to((tile - mean) / peak, shape))
-            for i, value in enumerate((mean, spread, skew)):
-                moments(tj.coord(row, i), tj.shape(one, 1)).store(tj.reshape(value, tj.shape(one, 1)))
+    return y, found
 
-        return y, moments
 
-    def formula(x):
-        mean = x.mean(1, keepdims=True)
-        moments = [(x - mean) ** 2, (x - mean) ** 3]
-        return (x - mean) / x.max(1, keepdims=True), np.stack([mean[:, 0], *(m.mean(1) for m in moments)], 1)
+@pytest.mark.parametrize(("n", "count"), [(50_001, 3), (3000, 0)])
+def test_reductions_that_need_others_come_after_them(n, count):
+    """Two loops for the moments, and one that stores; rows that are short enough are held."""
+    x = check_moments(interpreted, n)
+    assert loops(moments, x) == count
 
-    for n, count in ((50_001, 3), (3000, 0)):
-        x = normal(2, n)
-        got = interpreted(kernel, x)
-        for g, w in zip(got, formula(x.astype(float)), strict=True):
-            np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
-        assert loops(kernel, x) == count
+
+def check_moments(run, n):
+    x = normal(2, n)
+    wide = x.astype(np.float64)
+    mean = wide.mean(1, keepdims=True)
+    rest = wide - mean
+    y, found = run(moments, x)
+    np.testing.assert_allclose(y, rest / wide.max(1, keepdims=True), rtol=1e-4, atol=1e-5)
+    want = np.stack([mean[:, 0], (rest**2).mean(1), (rest**3).mean(1)], 1)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    return x
 
 
 def test_what_a_program_stores_and_loads_stays_in_order():

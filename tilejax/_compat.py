@@ -19,8 +19,8 @@ ClosedJaxpr = jex.ClosedJaxpr
 
 
 def trace(fn: Callable, avals: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The open jaxpr of `fn` at `avals` and the values that it captured, one a constvar. Tiles know no mesh: in
-    one, as under shard_map, `jnp` would place them on it."""
+    """The open jaxpr of `fn` at `avals` and the values that it captured, one a constvar. Tiles know no mesh:
+    in one, as under shard_map, `jnp` would place them on it."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         closed = jax.make_jaxpr(fn)(*avals)

@@ -198,8 +198,8 @@ def explained(error: Exception, kernel: str) -> TileError | None:
         return None
     if isinstance(error, (ValueError, AssertionError)) and _OF_MESHES.search(text):
         return TileTypeError(
-            f"kernel {kernel}: a captured index or scalar varies over mesh axes of jax.shard_map, which tiles "
-            "and indices do not. Give it to the kernel as an argument",
+            f"kernel {kernel}: a captured index or scalar varies over mesh axes of jax.shard_map, but tiles "
+            "and indices know no mesh. Give it to the kernel as an argument",
             loc=loc,
         )
     if isinstance(error, OverflowError) and text.startswith("An overflow was encountered while parsing"):
