@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import math
 import statistics
 import time
@@ -27,14 +28,25 @@ from jax import lax
 from .gpu_cases import Case, Shapes, cases
 
 SETS_BYTES = 2**28  # several times the L2 cache
+CALLS = 32
+"""What a program of a small kernel calls: longer than Python takes for the next one."""
 REPEATS, WARM_UP, SPAN = 15, 0.05, 0.01
 """Runs of which the median counts, seconds before the first, seconds that each is to take."""
 
 
 def set_count(shapes: Shapes) -> int:
     """How many sets of arguments are together more than the cache holds."""
-    size = sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in shapes)
-    return max(3, min(8, SETS_BYTES // size))
+    return max(3, min(8, SETS_BYTES // _bytes(shapes)))
+
+
+def call_count(shapes: Shapes) -> int:
+    """How many calls a program makes, each set of arguments as often as the others."""
+    sets = set_count(shapes)
+    return sets * max(1, min(CALLS, 4 * SETS_BYTES // _bytes(shapes)) // sets)
+
+
+def _bytes(shapes: Shapes) -> int:
+    return sum(jnp.dtype(dtype).itemsize * math.prod(shape) for shape, dtype in shapes)
 
 
 def argument_sets(shapes: Shapes) -> list[list[Any]]:
@@ -61,11 +73,11 @@ def error(got: Any, want: Any) -> float:
 
 
 def program(fn: Callable[..., Any], shapes: Shapes) -> Callable[[list[list[Any]]], list[Any]]:
-    """Calls of `fn`, one for each set of arguments, one after another, as one compiled program."""
+    """Calls of `fn`, one after another, as one compiled program; the sets of arguments take turns."""
 
     def all_of(sets: list[list[Any]]) -> list[Any]:
         outs, before = [], jnp.zeros(())
-        for args in sets:
+        for _, args in zip(range(call_count(shapes)), itertools.cycle(sets), strict=False):
             args, _ = lax.optimization_barrier((args, before))
             before = fn(*args)
             outs.append(before)
@@ -111,7 +123,7 @@ def ceilings() -> tuple[float, float]:
     square: Shapes = (((8192, 8192), "bfloat16"),) * 2
     (copied,) = seconds([run_of(program(lambda x: x + 1, line), argument_sets(line))])
     (multiplied,) = seconds([run_of(program(jnp.matmul, square), argument_sets(square))])
-    return 2 * 2**30 * set_count(line) / copied, 2.0 * 8192**3 * set_count(square) / multiplied
+    return 2 * 2**30 * call_count(line) / copied, 2.0 * 8192**3 * call_count(square) / multiplied
 
 
 def run_of_torch(case: Case, sets: list[list[Any]]) -> list[Run]:
@@ -127,7 +139,8 @@ def run_of_torch(case: Case, sets: list[list[Any]]) -> list[Run]:
 
     def all_of() -> list[Any]:
         return [
-            eval(code, {"F": torch.nn.functional, **dict(zip("abc", args, strict=False))}) for args in moved
+            eval(code, {"F": torch.nn.functional, **dict(zip("abc", args, strict=False))})
+            for _, args in zip(range(call_count(case.shapes)), itertools.cycle(moved), strict=False)
         ]
 
     all_of()
@@ -154,7 +167,7 @@ def row(case: Case, programs: Sequence[Callable[..., Any]], peak: tuple[float, f
         return f"| {case.name} | {state} |"
     size = sum(x.nbytes for x in [*sets[0], *jax.tree.leaves(got)])
     runs = [*(run_of(p, sets) for p in (ours, rival, *others)), *run_of_torch(case, sets)]
-    mine, theirs, whole, *torch = (t / len(sets) for t in seconds(runs))
+    mine, theirs, whole, *torch = (t / call_count(case.shapes) for t in seconds(runs))
     work, unit, most = (case.flops, "TFLOP/s", peak[1]) if case.flops else (size, "GB/s", peak[0])
     rate = work / mine / (1e12 if case.flops else 1e9)
     beside = "".join(f"{t / mine:.2f}" for t in torch)

@@ -31,7 +31,7 @@ from .schedule import check_size, contracts, lane_extents, lanes_of, rows_of, st
 from .scratch import Need, output
 from .scratch import given as scratches
 from .sorting import needs_of
-from .stream_reductions import WARPS, pieces_of
+from .stream_reductions import pieces_of
 from .streams import NotStreams, StreamKernel
 from .tiles import View
 
@@ -138,7 +138,7 @@ def launch(
             kernel = functools.partial(many, lanes, beside)
             out = call(kernel, grid) if beside is None else call(kernel, beside.grid(grid), beside.warps)
     elif (rows := pieces_of(body.jaxpr)) is not None:
-        out = streamed(*rows, WARPS)
+        out = streamed(*rows)
     elif (rows := rows_of(eqn)) is not None:
         out = streamed(*rows, warps_of(body.jaxpr))
     if out is None:

@@ -47,7 +47,10 @@ def warps_of(jaxpr: Any) -> int:
     reduces, size = largest["tile_reduce"] > 1, largest[""]
     if reduces and size <= 1024 and not any("num_carry" in e.params for e in equations(jaxpr.eqns)):
         return 1  # its threads reduce without waiting for others
-    loads = sum(math.prod(v.aval.shape) for e in equations(jaxpr.eqns) for v in e.outvars if _is_load(e))
+    loaded = [v.aval for e in equations(jaxpr.eqns) for v in e.outvars if _is_load(e)]
+    if reduces and 4096 < size <= 16384 and any(a.size == size and a.dtype.itemsize == 4 for a in loaded):
+        return 16 if size <= 8192 else 32
+    loads = sum(a.size for a in loaded)
     return 4 if size <= (2048 if reduces else 4096) else 8 if max(size, loads) <= 32768 else 16
 
 

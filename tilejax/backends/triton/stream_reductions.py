@@ -28,11 +28,13 @@ class _Accumulator:
     start: Any
     step: Callable[[Any, Piece, Any], Any]
     finish: Callable[[Any], Any]
+    is_of_rows: bool = False
+    """Whether it reduces the rows and nothing else."""
 
 
-def pieces_of(jaxpr: Any) -> tuple[int, int] | None:
-    """The extent of the rows of which a body wants nothing but reductions that do not need each other, and
-    that of the pieces in which they are best read; None if it is another body."""
+def pieces_of(jaxpr: Any) -> tuple[int, int, int] | None:
+    """The extent of the rows of which a body wants nothing but reductions that do not need each other, that
+    of the pieces in which they are best read, and by how many warps; None if it is another body."""
     tiles = [v.aval for e in jaxpr.eqns if e.primitive.name != "tile_store" for v in e.outvars]
     length = max((n for t in tiles for n in t.shape), default=0)
     if length < _LEAST:
@@ -48,8 +50,12 @@ def pieces_of(jaxpr: Any) -> tuple[int, int] | None:
         if name == "tile_store" and length in eqn.invars[1].aval.shape:
             return None
         late.update(eqn.outvars if needs or name in _RULES else ())
-    sizes = [(t.size // length, t.dtype.itemsize) for t in tiles if length in t.shape]
-    return length, max(1, _BYTES // max(padded(n) * size for n, size in sizes))
+    many = sum(e.primitive.name in _RULES for e in jaxpr.eqns) > _FEW
+    if length > _MOST and not many:
+        return None
+    warps = 4 if many else 8  # what computes much wants room for more programs
+    sizes = [padded(t.size // length) * t.dtype.itemsize for t in tiles if length in t.shape]
+    return length, max(1, _BYTES * warps // max(sizes)), warps
 
 
 def _is_tile(eqn: Any) -> bool:
@@ -57,11 +63,12 @@ def _is_tile(eqn: Any) -> bool:
 
 
 _TAKEN = ("tile_load", "tile_store", "tile_reduce", "tile_argreduce", "tile_gather")
-_LEAST = 2048
-"""Shorter rows are held as fast."""
-_BYTES = 2048
-"""Of a piece."""
-WARPS = 4
+_LEAST, _MOST = 2048, 2**15
+"""Shorter rows are held as fast, longer ones go through a program anyway."""
+_FEW = 4
+"""So many reductions wait for memory rather than for each other."""
+_BYTES = 256
+"""What a warp loads of a piece."""
 
 
 def takes(eqn: Any, operands: Sequence[Any]) -> bool:
@@ -73,17 +80,23 @@ def reduced(kernel: Any, wanted: Sequence[tuple[Any, Stream]]) -> list[Any]:
     """The results of some reductions of streams."""
     if not wanted:
         return []
-    streams = [stream for _, stream in wanted]
-    found = [
-        _RULES[e.primitive.name](kernel.call(e), e.invars[0].aval.dtype, kernel.width) for e, _ in wanted
+    eqns, streams = zip(*wanted, strict=True)
+    found = [_RULES[e.primitive.name](kernel.call(e), e.invars[0].aval.dtype, kernel.width) for e in eqns]
+    keys = [(e.invars[0], e.params["op"]) for e in eqns]
+    at_places = {k: i for i, (k, e) in enumerate(zip(keys, eqns, strict=True)) if "axis" in e.params}
+    # Where the place of an extremum is wanted too, it is at hand.
+    sources = [at_places.get(k, i) if found[i].is_of_rows else i for i, k in enumerate(keys)]
+    own = sorted({*sources})
+
+    def step(piece: Piece, carries: dict[int, Any]) -> dict[int, Any]:
+        arrays = {i: kernel.own(streams[i], piece, found[i].none) for i in own}
+        return {i: found[i].step(arrays[i], piece, carries[i]) for i in own}
+
+    carries = kernel.over_pieces(step, {i: found[i].start for i in own}, unroll=2)
+    return [
+        a.finish(carries[i] if i == source else carries[source][0])
+        for i, (a, source) in enumerate(zip(found, sources, strict=True))
     ]
-
-    def step(piece: Piece, carries: Sequence[Any]) -> list[Any]:
-        each = zip(found, streams, carries, strict=True)
-        return [a.step(kernel.own(stream, piece, a.none), piece, carry) for a, stream, carry in each]
-
-    carries = kernel.over_pieces(step, [a.start for a in found], unroll=2)
-    return [a.finish(carry) for a, carry in zip(found, carries, strict=True)]
 
 
 def _reduce(this: Call, dtype: Any, width: int) -> _Accumulator:
@@ -102,7 +115,8 @@ def _reduce(this: Call, dtype: Any, width: int) -> _Accumulator:
     def finish(total: Any) -> Any:
         return tile_ops.reduce(total, (*lead, width), **p).astype(dtype)
 
-    return _Accumulator(none, full((*padded_shape(lead), width), none, wide), step, finish)
+    start = full((*padded_shape(lead), width), none, wide)
+    return _Accumulator(none, start, step, finish, p["axes"] == (len(lead),))
 
 
 def _argreduce(this: Call, dtype: Any, width: int) -> _Accumulator:
@@ -115,9 +129,9 @@ def _argreduce(this: Call, dtype: Any, width: int) -> _Accumulator:
     def step(array: Any, piece: Piece, carry: Any) -> Any:
         best, at = carry
         array = extrema.widened(array)
-        better = array > best if op == "max" else array < best
-        if jnp.issubdtype(dtype, np.floating):  # the first NaN stays
-            better = (better | (array != array)) & (best == best)
+        better = lax.bitwise_not(array <= best if op == "max" else array >= best)  # NaN is
+        if jnp.issubdtype(dtype, np.floating):  # the first stays
+            better = better & (best == best)
         return jnp.where(better, array, best), jnp.where(better, piece.start, at)
 
     def finish(carry: Any) -> Any:
