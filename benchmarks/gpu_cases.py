@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,17 @@ def linear_gelu(x: tj.TensorView, w: tj.TensorView, bias: tj.TensorView) -> Any:
     return out
 
 
+def by_log_softmax(logits: Any, labels: Any) -> Any:
+    """Cross entropy and its gradient as they are mostly written; the gradient of `logsumexp` is faster."""
+
+    def total(logits: Any) -> Any:
+        losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], -1)[:, 0]
+        return losses.sum(), losses
+
+    gradient, losses = jax.grad(total, has_aux=True)(logits)
+    return losses, gradient
+
+
 def dense_gelu(x: Any, w: Any, bias: Any) -> Any:
     """The same in `jnp`."""
     product = jnp.matmul(x, w, preferred_element_type=jnp.float32)
@@ -93,17 +105,17 @@ def cases() -> Iterator[Case]:
     yield Case("add f32 8192x8192", kernels.add, jnp.add, (big, big), torch="a + b")
     yield Case("saxpy f32 8192x8192", kernels.saxpy, rivals.saxpy, (big, big), torch="a / 0.4 + b")
     yield Case("transpose f32 8192x8192", kernels.transpose, jnp.transpose, (big,), torch="a.T.contiguous()")
-    for n in (1024, 4096, 8192, 16384):
-        for name, torch in (
-            ("softmax", "a.softmax(-1)"),
-            ("layernorm", "F.layer_norm(a, a.shape[-1:])"),
-            ("rmsnorm", "F.rms_norm(a, a.shape[-1:])"),
-            ("residual_layernorm", "F.layer_norm(a + b, a.shape[-1:])"),
-        ):
-            x = ((8192, n), "bfloat16")
-            shapes = (x, x) if name == "residual_layernorm" else (x,)
-            rival = rivals.RIVALS[name]
-            yield Case(f"{name} bf16 8192x{n}", getattr(kernels, name), rival, shapes, torch=torch)
+    norms = {
+        "softmax": "a.softmax(-1)",
+        "layernorm": "F.layer_norm(a, a.shape[-1:])",
+        "rmsnorm": "F.rms_norm(a, a.shape[-1:])",
+        "residual_layernorm": "F.layer_norm(a + b, a.shape[-1:])",
+    }
+    for short, dtype in (("bf16", "bfloat16"), ("f32", "float32")):
+        for n, name in itertools.product((1024, 4096, 8192, 16384), norms):
+            shapes = (((8192, n), dtype),) * (2 if name == "residual_layernorm" else 1)
+            kernel, rival = getattr(kernels, name), rivals.RIVALS[name]
+            yield Case(f"{name} {short} 8192x{n}", kernel, rival, shapes, torch=norms[name])
     rows = ((8192, 4096), "float32")
     for name in ("row_sum", "row_max", "cumsum"):
         yield Case(
@@ -113,9 +125,9 @@ def cases() -> Iterator[Case]:
     yield Case("argmax f32 8192x4096", argmax, places, (rows,), tolerance=0.0, torch="a.argmax(-1)")
     yield Case("row_statistics f32 8192x4096", kernels.row_statistics, rivals.row_statistics, (rows,) * 3)
     logits = (((8192, 32000), "float32"), ((8192,), "int32"))
-    yield Case(
-        "sparse_cross_entropy 8192x32000", kernels.sparse_cross_entropy, rivals.sparse_cross_entropy, logits
-    )
+    loss = kernels.sparse_cross_entropy
+    yield Case("sparse_cross_entropy 8192x32000", loss, rivals.sparse_cross_entropy, logits)
+    yield Case("sparse_cross_entropy 8192x32000, jnp's by log_softmax", loss, by_log_softmax, logits)
     for m, n, k in ((1024,) * 3, (2048,) * 3, (4096,) * 3, (4097, 4001, 1023)):
         shapes = (((m, k), "bfloat16"), ((k, n), "bfloat16"))
         flops = 2.0 * m * n * k
