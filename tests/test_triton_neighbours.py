@@ -10,7 +10,7 @@ from test_triton import close, interpreted
 
 import tilejax as tj
 from tilejax import kernels
-from tilejax.backends.triton import lane_kernel
+from tilejax.backends.triton import lane_access
 from tilejax.backends.triton.neighbours import neighbours
 from tilejax.backends.triton.schedule import lanes_of
 from tilejax.backends.xla.order import network
@@ -34,8 +34,8 @@ def test_windows_of_any_size(taps, padding):
 
 def test_each_element_is_loaded_once(monkeypatch):
     """Four windows of three rows see six rows of three columns; the filters are the same for all."""
-    load, seen = lane_kernel.plgpu.load, []
-    monkeypatch.setattr(lane_kernel.plgpu, "load", lambda *a, **k: seen.append(0) or load(*a, **k))
+    load, seen = lane_access.plgpu.load, []
+    monkeypatch.setattr(lane_access.plgpu, "load", lambda *a, **k: seen.append(0) or load(*a, **k))
     x, w = normal(8, 19, 20), normal(3, 3, 20, seed=1)
     close(interpreted(kernels.depthwise_conv_pool, x, w), oracle.depthwise_conv_pool(x, w))
     assert len(seen) == 6 * 3 + 3 * 3
