@@ -91,6 +91,9 @@ def cases():
         least = tj.minimum(-tile, tj.sign(tile))
         return tj.where(least < tile, tj.abs(least), tj.cummax(tile, axes[-1])) + tj.argmax(tile, axes[-1])
 
+    def casts_of_bytes(tile, axes):
+        return (tile.astype(jnp.float8_e5m2).astype(jnp.float8_e4m3fn) // 3).astype(tile.dtype)
+
     heads = (s((1, 2, 512, 64), bf16),) * 3
     steps = {"block_m": 256, "block_n": 128, "block_k": 64}
     return {
@@ -121,6 +124,7 @@ def cases():
         "sort of a middle axis": of(one_program((3, 33, 2), sorted_within), s((3, 33, 2), f32)),
         "e4m3": of(one_program((4, 64), byte_floats), s((4, 64), jnp.float8_e4m3fn)),
         "e5m2": of(one_program((4, 64), byte_floats), s((4, 64), jnp.float8_e5m2)),
+        "casts of bytes": of(one_program((4, 64), casts_of_bytes), s((4, 64), jnp.float8_e4m3fn)),
         "casts by xla": (tj.jit(casts, backend="xla"), (s((64,), f32),)),
         "long softmax": of(kernels.softmax, s((4, 10**6), f32)),
     }

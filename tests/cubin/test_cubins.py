@@ -72,10 +72,10 @@ def test_nothing_is_kept_in_local_memory(compiled):
     assert set(made(compiled, "local").values()) == {0}
 
 
-@pytest.mark.parametrize("name", ["two elements", "sort of a middle axis", "e4m3", "e5m2"])
+@pytest.mark.parametrize("name", ["two elements", "sort of a middle axis", "e4m3", "e5m2", "casts of bytes"])
 def test_what_triton_could_not_compile(compiled, name):
-    """It crashed where it joins two elements, took a minute for a network along a transposed axis, and
-    computes nothing with floats of eight bits."""
+    """It crashed where it joins two elements, took a minute for a network along a transposed axis, computes
+    nothing with floats of eight bits, and aborts where it casts one kind of them to another."""
     assert compiled[name]["entries"] == 1
 
 

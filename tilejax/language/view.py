@@ -225,10 +225,13 @@ def fill_value(value: Scalar, dtype: np.dtype, what: str) -> Any:
     """The scalar `value` as a constant of `dtype`, which must hold it."""
     from .ops.make import check_fits
 
+    if isinstance(value, (bool, int, float)):  # of which not each is a scalar without a dtype
+        check_fits(value, dtype, what)
+        return np.asarray(value).astype(dtype)[()]
     tile = as_tile(value, what)
     if tile.ndim:
         raise ShapeError(f"{what}: expected a scalar, got a tile of {tile.axes}")
-    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray)):
         check_fits(value, dtype, what)
         return np.asarray(value).astype(dtype)[()]
     return widen(tile.value, tile, dtype, what)

@@ -19,6 +19,8 @@ def is_byte_float(dtype: Any) -> bool:
 def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     """A cast; a float becomes an integer saturating, NaN becoming 0, and overflows to what the dtype has."""
     target = np.dtype(new_dtype)
+    if x.dtype == target:
+        return x
     if is_byte_float(target) and not jnp.issubdtype(x.dtype, np.floating):
         x = x.astype(np.float32)
     if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
@@ -26,6 +28,10 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     if target == np.uint64 and jnp.issubdtype(x.dtype, np.signedinteger):
         # JAX would cast a constant itself, and Pallas has none over the largest int64.
         return lax.bitcast_convert_type(computed(lax.convert_element_type(x, np.int64)), target)
+    if is_byte_float(x.dtype) and (target == np.float64 or is_byte_float(target)):
+        x = x.astype(np.float32)  # Triton's compiler aborts
+    if is_byte_float(target):
+        x = computed(_odd(x) if x.dtype == np.float64 else x)
     out = lax.convert_element_type(x, target)
     if target.name in _OVERFLOW and x.dtype.itemsize > 1:
         limit, code = _OVERFLOW[target.name]  # Triton saturates
@@ -36,8 +42,16 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     return out
 
 
-_OVERFLOW = {"float8_e4m3fn": (464.0, 0x7F), "float8_e5m2": (61439.99, 0x7C)}
-"""The greatest magnitude that rounds to a finite value, and the bits of what lies beyond."""
+def _odd(x: Any) -> Any:
+    """A float64 as float32, cut; where that is not exact, to an odd mantissa: so it rounds as the whole."""
+    near = x.astype(np.float32)
+    wide, bits = near.astype(np.float64), lax.bitcast_convert_type(near, np.int32)
+    bits = jnp.where(jnp.abs(wide) > jnp.abs(x), bits - 1, bits)
+    return lax.bitcast_convert_type(jnp.where(wide == x, bits, bits | 1), np.float32)
+
+
+_OVERFLOW = {"float8_e4m3fn": (464.0, 0x7F), "float8_e5m2": (61439.99609375, 0x7C)}
+"""The greatest float32 that rounds to a finite value, and the bits of what lies beyond."""
 
 
 def _to_integer(x: Any, target: np.dtype) -> Any:

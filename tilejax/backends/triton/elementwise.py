@@ -46,7 +46,7 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
 
 def exp_near(x: Any) -> Any:
     """exp by the instruction for powers of two alone, off by `abs(x)` roundings."""
-    wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    wide = _at_least_f32(x)
     return instructions.exp2(wide * scalar(1 / math.log(2), wide.dtype)).astype(x.dtype)
 
 
@@ -60,7 +60,7 @@ _LOGICAL: dict[str, Callable[..., Any]] = {"add": lax.bitwise_or, "mul": lax.bit
 _DIRECT = frozenset(
     """
     abs add and ceil cos div eq exp exp2 expm1 floor ge gt integer_pow is_finite le log log1p lt
-    mul ne not or pow rem rsqrt select_n sin
+    mul ne or pow rem rsqrt select_n sin
     sqrt square sub tan tanh xor
     """.split()  # noqa: SIM905
 )
@@ -107,9 +107,9 @@ def _horner(x: Any, coefficients: Sequence[float]) -> Any:
 
 
 def _round(x: Any, *, rounding_method: Any) -> Any:
-    """To the nearest integer, ties to even: adding and subtracting 2**23 does it, where it is exact."""
-    wide = x.astype(np.float32)
-    magic = np.float32(2.0**23)
+    """To the nearest integer, ties to even or away from 0; large numbers are integers."""
+    wide = _at_least_f32(x)
+    large = scalar(2 ** jnp.finfo(wide.dtype).nmant, wide.dtype)
     magnitude = jnp.abs(wide)
     if rounding_method == lax.RoundingMethod.TO_NEAREST_EVEN:
         near = jnp.floor(magnitude)
@@ -119,12 +119,13 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
         rounded = near + jnp.where(up, 1.0, 0.0)
     else:
         rounded = jnp.floor(magnitude + 0.5)
-    out = jnp.where(magnitude < magic, rounded, magnitude)
-    return jnp.where(wide < 0, -out, out).astype(x.dtype)
+    out = jnp.where(magnitude < large, rounded, magnitude)
+    signed = jnp.where(wide < 0, -out, out)
+    return jnp.where(out == 0, wide * 0, signed).astype(x.dtype)  # -0 stays
 
 
 def _logistic(x: Any, **_: Any) -> Any:
-    return (1.0 / (1.0 + jnp.exp(-x.astype(np.float32)))).astype(x.dtype)
+    return (1.0 / (1.0 + jnp.exp(-_at_least_f32(x)))).astype(x.dtype)
 
 
 def _sign(x: Any, **_: Any) -> Any:
@@ -168,7 +169,17 @@ def _clamp(low: Any, x: Any, high: Any, **_: Any) -> Any:
 
 
 def _log2(x: Any, **_: Any) -> Any:
-    return (jnp.log(x.astype(np.float32)) * np.float32(1 / math.log(2))).astype(x.dtype)
+    wide = _at_least_f32(x)
+    return (jnp.log(wide) * scalar(1 / math.log(2), wide.dtype)).astype(x.dtype)
+
+
+def _not(x: Any, **_: Any) -> Any:
+    # Pallas has no constant for all bits of a uint64.
+    return x ^ scalar(2**64 - 1, x.dtype) if x.dtype == np.uint64 else lax.bitwise_not(x)
+
+
+def _at_least_f32(x: Any) -> Any:
+    return x.astype(np.float32) if x.dtype.itemsize < 4 else x
 
 
 _EXPANDED: dict[str, Callable[..., Any]] = {
@@ -184,6 +195,7 @@ _EXPANDED: dict[str, Callable[..., Any]] = {
     "sign": _sign,
     "clamp": _clamp,
     "log2": _log2,
+    "not": _not,
     "copy": lambda x: x,
     "neg": lambda x: x * scalar(-1, x.dtype),  # Pallas does not negate constants
 }

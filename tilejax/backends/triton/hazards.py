@@ -20,6 +20,14 @@ def meets(eqn: Any, operand: int) -> bool:
     return bool(loops) and not _apart(stores[0], loops)
 
 
+def loads_what_it_stores(eqn: Any) -> bool:
+    """Whether the programs of a `tile_parallel` load from a view that they store to, in whatever order."""
+    walk = Walk()
+    walk.enter(eqn, eqn.invars, {}, {}, True)
+    stored = {a.root for a in walk.accesses if a.stores}
+    return any(a.root in stored for a in walk.accesses if not a.stores)
+
+
 def _apart(access: Access, loops: list[Any]) -> bool:
     """Whether no two steps of loops store the same: one dimension of the origin counts blocks for each."""
     if not access.affine:

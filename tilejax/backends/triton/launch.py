@@ -18,7 +18,7 @@ from ...ir.domains import unravel
 from ...transforms.accesses import covers
 from . import matrices
 from .arrays import check_arrays
-from .hazards import meets
+from .hazards import loads_what_it_stores, meets
 from .instructions import ptx
 from .kernel import Kernel, introduce
 from .lane_kernel import LaneKernel
@@ -126,7 +126,8 @@ def launch(
 
     def streamed(length: int, width: int, warps: int) -> list[Any] | None:
         with contextlib.suppress(NotStreams):
-            return whole(lambda: StreamKernel(length=length, width=width), length, warps)
+            in_order = loads_what_it_stores(eqn)
+            return whole(lambda: StreamKernel(length=length, width=width, in_order=in_order), length, warps)
         return None
 
     out = None

@@ -16,7 +16,7 @@ from ...transforms.affine import Affine
 from . import access, elementwise, stream_reductions, stream_sorts
 from .kernel import Kernel
 from .stream_pieces import NotStreams, Piece, Stream
-from .tiles import View, full, padded_shape, read
+from .tiles import full, padded_shape, read
 from .units import Call, squeezed
 
 
@@ -26,26 +26,23 @@ class StreamKernel(Kernel):
 
     length: int = 0
     width: int = 0
+    in_order: bool = False
+    """Whether loads and stores are of one view, so that nothing may pass another."""
 
     def run(self, closed: Any, values: Sequence[Any], forms: Sequence[Affine | None] = ()) -> list[Any]:
-        """The same, but reductions of rows wait for all that does not need them, so that they share a loop;
-        unless what the program stores is loaded."""
+        """The same, but reductions of rows wait for what does not need them, so that they share a loop; not
+        where all has to be in order."""
         jaxpr = closed.jaxpr
         env = dict(zip(jaxpr.invars, values, strict=True))
         self.facts.know(jaxpr.invars[: len(forms)], forms)
-        stored = {v for v, x in env.items() if isinstance(x, View) and x.stored}
-        stored.update(v for e in jaxpr.eqns if e.primitive.name == "tile_store" for v in e.outvars)
-        in_order = any(e.primitive.name == "tile_load" and e.invars[0] in stored for e in jaxpr.eqns)
         waiting = jaxpr.eqns
         while waiting:
-            waiting, reductions = self._advance(waiting, env, in_order)
+            waiting, reductions = self._advance(waiting, env)
             results = stream_reductions.reduced(self, [(e, env[e.invars[0]]) for e in reductions])
             env.update((e.outvars[0], x) for e, x in zip(reductions, results, strict=True))
         return [read(env, v) for v in jaxpr.outvars]
 
-    def _advance(
-        self, eqns: Sequence[Any], env: dict[Any, Any], in_order: bool
-    ) -> tuple[list[Any], list[Any]]:
+    def _advance(self, eqns: Sequence[Any], env: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
         """Evaluates what needs no reduction; returns what does, and the reductions that it needs first."""
         late: set[Any] = set()
         rest, reductions = [], []
@@ -60,7 +57,7 @@ class StreamKernel(Kernel):
                 continue
             reductions.append(eqn)
             late.update(eqn.outvars)
-            if in_order:
+            if self.in_order:
                 return [*eqns[place + 1 :]], reductions
         return rest, reductions
 

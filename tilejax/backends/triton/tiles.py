@@ -62,8 +62,9 @@ def scalar(value: Any, dtype: Any) -> Any:
         return jnp.bool_(bool(value))
     plain = float(value) if jnp.issubdtype(dtype, np.floating) else int(value)
     with wide_types(dtype):
-        if dtype == np.uint64 and plain >= 2**63:  # Pallas makes integers of 64 bits from signed ones
-            return lax.bitcast_convert_type(computed(scalar(plain - 2**64, np.int64)), dtype)
+        if dtype == np.uint64 and not 0 <= plain < 2**63:  # Pallas makes integers of 64 bits from signed ones
+            signed = (plain + 2**63) % 2**64 - 2**63
+            return lax.bitcast_convert_type(computed(scalar(signed, np.int64)), dtype)
         return lax.convert_element_type(plain, dtype)
 
 

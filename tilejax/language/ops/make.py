@@ -33,14 +33,15 @@ def ones(shape: Any, dtype: Any = jnp.float32) -> Tile:
 
 
 def _fill(name: str, shape: Any, value: Scalar, dtype: Any) -> Tile:
-    axes, tile = as_shape(shape, name), as_tile(value, name)
+    axes, target = as_shape(shape, name), None if dtype is None else as_dtype(dtype, name)
+    if target is not None:
+        check_fits(value, target, name)
+        if isinstance(value, int):  # also where it fits no scalar without a dtype
+            value = np.asarray(value).astype(target)[()]
+    tile = as_tile(value, name)
     if tile.ndim:
         raise TileTypeError(f"{name}: the value must be a scalar, got a tile of {tile.axes}")
-    if dtype is not None:
-        target = as_dtype(dtype, name)
-        check_fits(value, target, name)
-        tile = cast(tile, target)
-    return Tile(place(tile, axes), axes)
+    return Tile(place(tile if target is None else cast(tile, target), axes), axes)
 
 
 def iota(axis: Axis, dtype: Any = jnp.int32) -> Tile:
