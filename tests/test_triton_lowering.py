@@ -1,5 +1,7 @@
 """Kernels lowered for NVIDIA GPUs through Triton, without one."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -174,6 +176,16 @@ def test_kernels_of_several_devices(name, backend):
     value_and_grad = jax.value_and_grad(total, argnums=len(ARGS[name]) - 1)
     text = jax.jit(value_and_grad).trace(*ARGS[name]).lower(lowering_platforms=("cuda",)).as_text()
     assert "gpu.triton" in text
+
+
+def test_several_threads_at_once():
+    """Pallas warns of each lowering, and a warning is an error here."""
+
+    def lowered(n):
+        return for_cuda(kernels.softmax, S((n, 100), F32)).count("gpu.triton")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(lowered, range(1, 65))] == [1] * 64
 
 
 def test_the_largest_integers():

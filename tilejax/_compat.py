@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,6 +89,10 @@ def frames(eqn: Any) -> list[tuple[str, int, str]]:
     return [(f.file_name, f.line_num, f.function_name) for f in traceback.frames] if traceback else []
 
 
+_QUIET = threading.RLock()
+"""Warnings are filtered for all threads at once."""
+
+
 def lower_plain(fn: Callable, check: Callable[..., None]) -> Callable:
     """A lowering rule from `fn(platforms, *operands, exported=..., **params)`, traced as outside of
     shard_map: inside, a value's varying axes don't concern it. `exported` says whether the module is to be
@@ -101,7 +106,7 @@ def lower_plain(fn: Callable, check: Callable[..., None]) -> Callable:
         block = here.block
         before = len(block.operations)
         plain = [[ShapedArray(a.shape, a.dtype) for a in avals] for avals in (ctx.avals_in, ctx.avals_out)]
-        with warnings.catch_warnings():
+        with _QUIET, warnings.catch_warnings():
             # From 0.11 Pallas announces the end of its Triton path at every lowering.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*Triton")
             out = rule(ctx.replace(avals_in=plain[0], avals_out=plain[1]), *args, **params)
