@@ -91,7 +91,8 @@ def block_size(name: str, given: Size, default: int, extent: int) -> int:
 def on_gpu() -> bool:
     """Whether blocks must fit a GPU's registers, that of the mesh in use if it has an abstract device, else
     the default device; on other platforms larger ones are better."""
-    device = jax.sharding.get_abstract_mesh().abstract_device or jax.config.jax_default_device
+    default = jax.config.jax_default_device  # type: ignore[attr-defined]
+    device = jax.sharding.get_abstract_mesh().abstract_device or default
     if device is None:
         return jax.default_backend() == "gpu"
     return (device if isinstance(device, str) else device.platform) in ("gpu", "cuda", "rocm")
