@@ -93,7 +93,7 @@ class _Kernel:
                 trace.check_open(const, f"kernel {self.name}")
             program = _compat.close(jaxpr, 0, jaxpr.constvars)
             check_races(program)
-        except (TypeError, ValueError, AssertionError, LookupError, OverflowError) as error:
+        except (TypeError, ValueError, AssertionError, IndexError, OverflowError) as error:
             better = explained(error, self.name)
             if better is None:
                 raise
