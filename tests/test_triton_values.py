@@ -120,3 +120,24 @@ def test_ties_are_cast_to_floats_of_eight_bits(dtype, wide):
     with jax.enable_x64(wide == "float64"):
         check(lambda t: t.astype(dtype), x, rounded, dtype)
         check(lambda t: t.astype(dtype), -x, -rounded, dtype)
+
+
+def test_constants_of_one_element():
+    """What is gathered from and negated is a number that JAX knows while it traces."""
+
+    def kernel(x):
+        out, n, one = tj.output_like(x), tj.axis("n", x.shape[0]), tj.axis("one", 1)
+        here = tj.coord(0), tj.shape(n)
+
+        @tj.parallel(1)
+        def _(_):
+            place = tj.reindex(tj.full(tj.shape(one), 2, "int32"), tj.shape(), lambda _: tj.coord(0))
+            picked = tj.gather(x[here], place, n)
+            never = ~tj.full(tj.shape(), 1, "bool")
+            out(*here).store(tj.where(never, 0.0, x[here] + picked))
+
+        return out
+
+    x = np.arange(5, dtype=np.float32)
+    np.testing.assert_array_equal(interpreted(kernel, x), x + 2)
+    assert "gpu.triton" in for_cuda(kernel, x)

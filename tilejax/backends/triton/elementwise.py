@@ -33,7 +33,7 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
         wide = [v.astype(np.float32) if is_byte_float(v.dtype) else v for v in values]
         (out,) = apply(replace(call, dtypes=(np.dtype(np.float32) if is_byte_float(dtype) else dtype,)), wide)
         return [convert(out, new_dtype=dtype)]
-    if name == "integer_pow":
+    if len(values) == 1 and name not in _MOVED:  # Pallas has few operations of constants
         values = [computed(v) for v in values]
     if name in _EXPANDED:
         return [_EXPANDED[name](*values, **params)]

@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from ... import _compat
-from ...ir.jaxprs import bind, literal
+from ...ir.jaxprs import bind, literal, variables
 from ...transforms.affine import Affine
 from ...transforms.slices import Cut, NotSliced, Read, Slices
 from .elements import Elements, elements_of
@@ -37,7 +37,8 @@ def _windows(nest: Any) -> bool:
     if 0 in nest.params["extents"] or any(e.primitive.name == "tile_mma" or "body" in e.params for e in eqns):
         return False
     loaded = {v for e in eqns if e.primitive.name == "tile_load" for v in e.outvars}
-    seen = [e.outvars[0] for e in eqns if e.primitive.name == "tile_gather" and e.invars[0] in loaded]
+    gathers = [e for e in eqns if e.primitive.name == "tile_gather"]
+    seen = [e.outvars[0] for e in gathers if not loaded.isdisjoint(variables(e.invars[:1]))]
     sizes = [math.prod(v.aval.shape) for v in seen]
     stored = [math.prod(e.invars[1].aval.shape) for e in eqns if e.primitive.name == "tile_store"]
     return max(sizes, default=0) > CELLS and max(sizes, default=0) > max(stored, default=0) > 1
@@ -124,7 +125,8 @@ class _Program(Slices):
 
     def made(self, eqn: Any, cut: Cut, read: Read) -> list[Any]:
         name, p = eqn.primitive.name, eqn.params
-        maker = self.makers.get(eqn.invars[0]) if eqn.invars and name == "tile_gather" else None
+        sources = variables(eqn.invars[:1]) if name == "tile_gather" else ()
+        maker = next(map(self.makers.get, sources), None)
         if maker is not None and maker.primitive.name == "tile_load":
             return [self._window(eqn, maker, cut)]
         if name == "tile_load":
