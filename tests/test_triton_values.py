@@ -123,7 +123,7 @@ def test_ties_are_cast_to_floats_of_eight_bits(dtype, wide):
 
 
 def test_constants_of_one_element():
-    """What is gathered from and negated is a number that JAX knows while it traces."""
+    """What is gathered from, negated and rounded is a number that JAX knows while it traces."""
 
     def kernel(x):
         out, n, one = tj.output_like(x), tj.axis("n", x.shape[0]), tj.axis("one", 1)
@@ -133,8 +133,8 @@ def test_constants_of_one_element():
         def _(_):
             place = tj.reindex(tj.full(tj.shape(one), 2, "int32"), tj.shape(), lambda _: tj.coord(0))
             picked = tj.gather(x[here], place, n)
-            never = ~tj.full(tj.shape(), 1, "bool")
-            out(*here).store(tj.where(never, 0.0, x[here] + picked))
+            never, even = ~tj.full(tj.shape(), 1, "bool"), tj.round(tj.full(tj.shape(), 2.5, x.dtype))
+            out(*here).store(tj.where(never, 0.0, x[here] + picked * tj.round(picked / even)))
 
         return out
 

@@ -116,7 +116,7 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
         rest = magnitude - near
         odd = near - 2.0 * jnp.floor(near * 0.5)
         up = (rest > 0.5) | ((rest == 0.5) & (odd == 1.0))
-        rounded = near + jnp.where(up, 1.0, 0.0)
+        rounded = near + up.astype(wide.dtype)
     else:
         rounded = jnp.floor(magnitude + 0.5)
     out = jnp.where(magnitude < large, rounded, magnitude)
