@@ -117,7 +117,10 @@ def cases() -> Iterator[Case]:
             kernel, rival = getattr(kernels, name), rivals.RIVALS[name]
             yield Case(f"{name} {short} 8192x{n}", kernel, rival, shapes, torch=norms[name])
     rows = ((8192, 4096), "float32")
-    for name in ("row_sum", "row_max", "cumsum"):
+    for name in (
+        *("row_sum", "row_abssum", "row_max", "row_min", "row_absmax"),
+        *("cumsum", "cummax", "softmax_norms"),
+    ):
         yield Case(
             f"{name} f32 8192x4096", getattr(kernels, name), rivals.RIVALS[name], (rows,), tolerance=1e-5
         )
@@ -133,6 +136,9 @@ def cases() -> Iterator[Case]:
         flops = 2.0 * m * n * k
         yield Case(f"gemm bf16 {m}x{n}x{k}", kernels.gemm, rivals.gemm, shapes, flops, torch="a @ b")
     square = ((4096, 4096), "bfloat16")
+    yield Case(
+        "manual_gemm bf16 4096x4096x4096", kernels.manual_gemm, rivals.gemm, (square, square), 2.0 * 4096**3
+    )
     yield Case(
         "linear_gelu bf16 4096x4096x4096",
         linear_gelu,
@@ -168,6 +174,9 @@ def cases() -> Iterator[Case]:
     scores = (((1024, 32000), "float32"),)
     best = functools.partial(lax.top_k, k=64)
     yield Case("top_k 64 f32 1024x32000", kernels.top_k, best, scores, static=(64,), torch="a.topk(64)")
+    nested = (((256, 16, 16, 256), "float32"),)
+    total = rivals.RIVALS["structured_sum"]
+    yield Case("structured_sum f32 256x16x16x256", kernels.structured_sum, total, nested, tolerance=1e-5)
     image = (((4096, 4096), "float32"),)
     yield Case("sobel_median f32 4096x4096", kernels.sobel_median, rivals.sobel_median, image)
     channels = (((512, 512, 64), "float32"), ((3, 3, 64), "float32"))

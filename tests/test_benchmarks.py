@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import report
+from benchmarks import gpu_cases, report
 from benchmarks.cases import DTYPES, SIZES, cases
 from benchmarks.run import Result, Spread, Stages, agree, alternate, measure, nameless
 from tilejax import kernels
@@ -38,6 +38,11 @@ def test_kernel_and_rivals_agree(case):
             got,
             jax.tree.leaves(jax.jit(rival, static_argnames=tuple(case.options))(*args, **case.options)),
         )
+
+
+def test_every_kernel_is_timed_on_a_gpu():
+    timed = {case.name.split()[0] for case in gpu_cases.cases()}
+    assert set(kernels.__all__) - {"Window"} <= timed
 
 
 def test_patterns_pick_cases():

@@ -44,10 +44,14 @@ OPTIONS = {
 }
 
 
+def device(kind="NVIDIA H200"):
+    """A GPU that is not there."""
+    return AbstractDevice(device_kind=kind, num_cores=132, platform="gpu")
+
+
 def gpu(kind="NVIDIA H200"):
-    """A context with one GPU that is not there."""
-    device = AbstractDevice(device_kind=kind, num_cores=132, platform="gpu")
-    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+    """A context with one."""
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device(kind)))
 
 
 def for_cuda(kernel, *args, num_stages=None, **options):
@@ -118,8 +122,7 @@ def test_products_of_all_dtypes(dtypes, acc, outs, size):
     ("n", "k", "dtype"), [(4000, 8, jnp.bfloat16), (32000, 64, F32), (100_003, 6000, F32)]
 )
 def test_selections_from_long_rows_are_one_launch(n, k, dtype):
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+    with gpu():
         traced = tj.jit(kernels.top_k, backend="triton").trace(S((16, n), dtype), k)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == 1
@@ -143,8 +146,7 @@ def spread(x):
     [(kernels.sort, 5000, 1), (kernels.sort, 8193, 0), (spread, 5000, 1), (spread, 100_003, 1)],
 )
 def test_sorts_of_long_rows_are_one_launch_or_those_of_xla(kernel, n, launches):
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+    with gpu():
         traced = tj.jit(kernel, backend="triton").trace(S((2, n), F32))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("custom_call @__gpu$xla.gpu.triton") == launches
@@ -165,8 +167,7 @@ def test_kernels_of_several_devices(name, backend):
     options = dict(OPTIONS.get(name, {}))
     positional = [options.pop(n) for n in ("k", "num_segments") if n in options]
     kernel = tj.jit(getattr(kernels, name), backend=backend)
-    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
-    mesh = AbstractMesh((1,), ("d",), axis_types=(AxisType.Auto,), abstract_device=device)
+    mesh = AbstractMesh((1,), ("d",), axis_types=(AxisType.Auto,), abstract_device=device())
 
     def run(*args):
         out = jax.tree.leaves(kernel(*args, *positional, **options))[0]

@@ -175,66 +175,66 @@ def test_what_a_program_stores_and_loads_stays_in_order():
     assert loops(kernel, x) == 3
 
 
-def looping(x, z0):
+def updating(columns):
+    """A kernel of programs that each take a row and the four elements of an updated one, which they overwrite.
+    The function decorated gives what is stored then, in so many columns."""
+
+    def decorate(body):
+        def kernel(x, z0):
+            z, out = tj.update(z0), tj.output((x.shape[0], columns), x.dtype)
+            n, one = tj.axis("n", x.shape[1]), tj.axis("one", 1)
+
+            @tj.parallel(x.shape[0])
+            def _(nest):
+                i = nest.index()
+                found = body(nest, i, x[tj.coord(i, 0), tj.shape(one, n)], n, z, out)
+                z(tj.coord(i, 0), tj.shape(one, 4)).store(tj.full(tj.shape(one, 4), 100.0))
+                if found is not None:
+                    out(tj.coord(i, 0), tj.shape(one, 1)).store(found)
+
+            return z, out
+
+        return kernel
+
+    return decorate
+
+
+ONE = tj.shape(1, 1)
+"""One element of a row."""
+
+
+@updating(1)
+def looping(nest, i, tile, n, z, out):
     """A loop loads what is stored after it."""
-    z, out = tj.update(z0), tj.output(x.shape[:1], x.dtype)
-    n, one = tj.axis("n", x.shape[1]), tj.axis("one", 1)
 
-    @tj.parallel(x.shape[0])
-    def _(nest):
-        i = nest.index()
-        peak = tj.max(x[tj.coord(i, 0), tj.shape(one, n)], n)
+    @nest.serial(4, carry=tj.reshape(tj.max(tile, n), ONE))
+    def total(step, total):
+        return total + z[tj.coord(i, step.index()), ONE]
 
-        @nest.serial(4, carry=tj.reshape(peak, tj.shape(one)))
-        def total(step, total):
-            return total + tj.reshape(z[tj.coord(i, step.index()), tj.shape(one, 1)], tj.shape(one))
-
-        z(tj.coord(i, 0), tj.shape(one, 4)).store(tj.full(tj.shape(one, 4), 100.0))
-        out(tj.coord(i), tj.shape(one)).store(total)
-
-    return z, out
+    return total
 
 
-def stored_by_a_loop(x, z0):
+@updating(1)
+def stored_by_a_loop(nest, i, tile, n, z, out):
     """A loop stores what is loaded at a place that a reduction gives, and then overwritten."""
-    z, out = tj.update(z0), tj.output(x.shape[:1], x.dtype)
-    n, one = tj.axis("n", x.shape[1]), tj.axis("one", 1)
+    place = tj.reshape(tj.argmax(tile, n), tj.shape()) % 4
 
-    @tj.parallel(x.shape[0])
-    def _(nest):
-        i = nest.index()
-        place = tj.argmax(x[tj.coord(i, 0), tj.shape(one, n)], n)
+    @nest.serial(4)
+    def _(step):
+        z(tj.coord(i, step.index()), ONE).store(tj.full(ONE, step.index().astype(jnp.float32)))
 
-        @nest.serial(4)
-        def _(step):
-            value = tj.full(tj.shape(one, 1), step.index().astype(jnp.float32))
-            z(tj.coord(i, step.index()), tj.shape(one, 1)).store(value)
-
-        found = z[tj.coord(i, tj.reshape(place, tj.shape()) % 4), tj.shape(one, 1)]
-        z(tj.coord(i, 0), tj.shape(one, 4)).store(tj.full(tj.shape(one, 4), 100.0))
-        out(tj.coord(i), tj.shape(one)).store(tj.reshape(found, tj.shape(one)))
-
-    return z, out
+    return z[tj.coord(i, place), ONE]
 
 
-def nested(x, z0):
+@updating(4)
+def nested(nest, i, tile, n, z, out):
     """Programs of a nest inside load what is stored after it."""
-    z, out = tj.update(z0), tj.output(z0.shape, x.dtype)
-    n, one = tj.axis("n", x.shape[1]), tj.axis("one", 1)
+    peak = tj.reshape(tj.max(tile, n), ONE)
 
-    @tj.parallel(x.shape[0])
-    def _(nest):
-        i = nest.index()
-        peak = tj.max(x[tj.coord(i, 0), tj.shape(one, n)], n)
-
-        @nest.parallel(4)
-        def _(inner):
-            here = tj.coord(i, inner.index()), tj.shape(one, 1)
-            out(*here).store(z[here] + tj.reshape(peak, tj.shape(one, 1)))
-
-        z(tj.coord(i, 0), tj.shape(one, 4)).store(tj.full(tj.shape(one, 4), 100.0))
-
-    return z, out
+    @nest.parallel(4)
+    def _(inner):
+        here = tj.coord(i, inner.index()), ONE
+        out(*here).store(z[here] + peak)
 
 
 @pytest.mark.parametrize("kernel", [looping, stored_by_a_loop, nested])
@@ -243,8 +243,8 @@ def test_no_store_passes_a_load_inside_of_a_nest(kernel):
     after, got = interpreted(kernel, x, z)
     np.testing.assert_array_equal(after, np.full((3, 4), 100))
     want = {
-        looping: x.max(1) + z.astype(float).sum(1),
-        stored_by_a_loop: x.argmax(1) % 4,
+        looping: x.max(1, keepdims=True) + z.astype(float).sum(1, keepdims=True),
+        stored_by_a_loop: x.argmax(1)[:, None] % 4,
         nested: x.max(1, keepdims=True) + z,
     }
     np.testing.assert_allclose(got, want[kernel], rtol=1e-5, atol=1e-5)

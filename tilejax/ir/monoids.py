@@ -18,6 +18,11 @@ COMBINE = {
 }
 
 
+def is_exact(op: str, dtype: Any) -> bool:
+    """Whether a named operation rounds nothing, so that its terms may be taken in any order."""
+    return op in ("max", "min", "and", "or") or jnp.issubdtype(dtype, np.integer)
+
+
 def identity(op: str, dtype: Any) -> Any:
     """The neutral element of a named operation."""
     dtype = np.dtype(dtype)

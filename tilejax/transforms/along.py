@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import Literal
 
 from ..ir import primitives as ir
 from ..ir.jaxprs import bind
-from ..ir.monoids import COMBINE, identity
+from ..ir.monoids import COMBINE, identity, is_exact
 from ..ir.types import Order
 
 
@@ -75,8 +74,7 @@ def combined(eqn: Any, arrays: list[Any], axis: int) -> Any:
 
 def _reduce(eqn: Any, values: list[Any], dim: int, piece: Piece) -> list[Any]:
     p, (tile,) = eqn.params, values
-    exact = p["op"] in ("max", "min", "and", "or") or jnp.issubdtype(tile.dtype, np.integer)
-    if not exact and p["order"] is not Order.UNORDERED_TREE:
+    if not is_exact(p["op"], tile.dtype) and p["order"] is not Order.UNORDERED_TREE:
         raise NotPieces
     return bind(eqn, [piece.own(tile, dim, identity(p["op"], tile.dtype))])
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .tiles import computed, full
+from .tiles import computed, full, widened
 
 
 def is_byte_float(dtype: Any) -> bool:
@@ -24,7 +24,7 @@ def convert(x: Any, *, new_dtype: Any, **_: Any) -> Any:
     if is_byte_float(target) and not jnp.issubdtype(x.dtype, np.floating):
         x = x.astype(np.float32)
     if jnp.issubdtype(x.dtype, np.floating) and jnp.issubdtype(target, np.integer):
-        return _to_integer(x.astype(np.float32) if x.dtype.itemsize < 4 else x, target)
+        return _to_integer(widened(x), target)
     if target == np.uint64 and jnp.issubdtype(x.dtype, np.signedinteger):
         # JAX would cast a constant itself, and Pallas has none over the largest int64.
         return lax.bitcast_convert_type(computed(lax.convert_element_type(x, np.int64)), target)

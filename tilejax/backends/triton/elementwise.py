@@ -15,7 +15,7 @@ from ..._errors import UnsupportedError
 from . import instructions
 from .casts import convert, is_byte_float
 from .moves import SHAPES
-from .tiles import computed, full, padded_shape, scalar
+from .tiles import computed, full, padded_shape, scalar, widened
 from .units import Call
 
 
@@ -46,7 +46,7 @@ def apply(call: Call, values: list[Any]) -> list[Any]:
 
 def exp_near(x: Any) -> Any:
     """exp by the instruction for powers of two alone, off by `abs(x)` roundings."""
-    wide = _at_least_f32(x)
+    wide = widened(x)
     return instructions.exp2(wide * scalar(1 / math.log(2), wide.dtype)).astype(x.dtype)
 
 
@@ -108,7 +108,7 @@ def _horner(x: Any, coefficients: Sequence[float]) -> Any:
 
 def _round(x: Any, *, rounding_method: Any) -> Any:
     """To the nearest integer, ties to even or away from 0; large numbers are integers."""
-    wide = _at_least_f32(x)
+    wide = widened(x)
     large = scalar(2 ** jnp.finfo(wide.dtype).nmant, wide.dtype)
     magnitude = jnp.abs(wide)
     if rounding_method == lax.RoundingMethod.TO_NEAREST_EVEN:
@@ -125,7 +125,7 @@ def _round(x: Any, *, rounding_method: Any) -> Any:
 
 
 def _logistic(x: Any, **_: Any) -> Any:
-    return (1.0 / (1.0 + jnp.exp(-_at_least_f32(x)))).astype(x.dtype)
+    return (1.0 / (1.0 + jnp.exp(-widened(x)))).astype(x.dtype)
 
 
 def _sign(x: Any, **_: Any) -> Any:
@@ -169,17 +169,13 @@ def _clamp(low: Any, x: Any, high: Any, **_: Any) -> Any:
 
 
 def _log2(x: Any, **_: Any) -> Any:
-    wide = _at_least_f32(x)
+    wide = widened(x)
     return (jnp.log(wide) * scalar(1 / math.log(2), wide.dtype)).astype(x.dtype)
 
 
 def _not(x: Any, **_: Any) -> Any:
     # Pallas has no constant for all bits of a uint64.
     return x ^ scalar(2**64 - 1, x.dtype) if x.dtype == np.uint64 else lax.bitwise_not(x)
-
-
-def _at_least_f32(x: Any) -> Any:
-    return x.astype(np.float32) if x.dtype.itemsize < 4 else x
 
 
 _EXPANDED: dict[str, Callable[..., Any]] = {

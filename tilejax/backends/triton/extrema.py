@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from ...ir.monoids import identity
-from .tiles import along, full, masked, place, scalar
+from .tiles import along, full, masked, place, scalar, widened
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {"max": jnp.max, "or": jnp.max, "min": jnp.min, "and": jnp.min}
 
@@ -39,13 +39,6 @@ def first_place(tile: Any, places: Any, axis: int, op: str) -> Any:
     if seen is not None:
         here = jnp.where(lax.broadcast_in_dim(seen, tile.shape, others), tile != tile, here)
     return jnp.min(jnp.where(here, places, full(tile.shape, 2**31 - 1, np.int32)), axis)
-
-
-def widened(tile: Any) -> Any:
-    """The values as what Triton reduces."""
-    if tile.dtype.itemsize >= 4:
-        return tile
-    return tile.astype(np.float32 if jnp.issubdtype(tile.dtype, np.floating) else np.int32)
 
 
 def _found(tile: Any, axes: Sequence[int], op: str) -> tuple[Any, Any]:

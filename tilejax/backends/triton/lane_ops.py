@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ir.monoids import is_exact
+from ...ir.types import Order
 from ..xla.extremum import in_pairs
 from ..xla.order import network
 from . import instructions, lane_products, tile_ops
@@ -62,8 +64,7 @@ def transpose(tile: Lanes, target: tuple[int, ...], order: Sequence[int]) -> Lan
 def _reduce(this: Call, values: list[Any], wanted: list[bool]) -> list[Any]:
     p, (shape,) = this.params, this.shapes
     tile = as_tile(values[0], shape)
-    exact = p["op"] in ("max", "min", "and", "or") or jnp.issubdtype(tile.dtype, np.integer)
-    if not exact and p["order"].name != "UNORDERED_TREE":
+    if not is_exact(p["op"], tile.dtype) and p["order"] is not Order.UNORDERED_TREE:
         raise NotLanes
     combine, shape = tile_ops.COMBINE[p["op"]], tile.shape
     for axis in sorted((a for a in p["axes"] if is_short(shape[a])), reverse=True):

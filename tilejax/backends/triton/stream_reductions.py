@@ -12,11 +12,11 @@ import numpy as np
 from jax import lax
 
 from ...ir.jaxprs import called, variables
-from ...ir.monoids import identity
+from ...ir.monoids import identity, is_exact
 from ...ir.types import Order
 from . import extrema, tile_ops
 from .stream_pieces import NotStreams, Piece, Stream
-from .tiles import full, padded, padded_shape
+from .tiles import full, padded, padded_shape, widened
 from .units import Call
 
 
@@ -103,19 +103,17 @@ def _reduce(this: Call, dtype: Any, width: int) -> _Accumulator:
     p, (*lead, _), op = this.params, this.shapes[0], this.params["op"]
     if len(lead) not in p["axes"]:
         raise NotStreams
-    exact = op in extrema.REDUCTIONS or jnp.issubdtype(dtype, np.integer)
-    if not exact and p["order"] is not Order.UNORDERED_TREE:
+    if not is_exact(op, dtype) and p["order"] is not Order.UNORDERED_TREE:
         raise NotStreams
     none = identity(op, dtype)
-    wide = np.dtype(np.float32) if jnp.issubdtype(dtype, np.floating) and dtype.itemsize < 4 else dtype
 
     def step(array: Any, _: Piece, total: Any) -> Any:
-        return tile_ops.COMBINE[op](total, array.astype(wide))
+        return tile_ops.COMBINE[op](total, widened(array))
 
     def finish(total: Any) -> Any:
         return tile_ops.reduce(total, (*lead, width), **p).astype(dtype)
 
-    start = full((*padded_shape(lead), width), none, wide)
+    start = widened(full((*padded_shape(lead), width), none, dtype))
     return _Accumulator(none, start, step, finish, p["axes"] == (len(lead),))
 
 
@@ -124,11 +122,11 @@ def _argreduce(this: Call, dtype: Any, width: int) -> _Accumulator:
     if p["axis"] != len(lead):
         raise NotStreams
     extents, none = (*padded_shape(lead), width), identity(op, dtype)
-    start = extrema.widened(full(extents, none, dtype)), full(extents, 0, np.int32)
+    start = widened(full(extents, none, dtype)), full(extents, 0, np.int32)
 
     def step(array: Any, piece: Piece, carry: Any) -> Any:
         best, at = carry
-        array = extrema.widened(array)
+        array = widened(array)
         better = lax.bitwise_not(array <= best if op == "max" else array >= best)  # NaN is
         if jnp.issubdtype(dtype, np.floating):  # the first stays
             better = better & (best == best)

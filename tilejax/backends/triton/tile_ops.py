@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ir.monoids import identity
+from ...ir.monoids import identity, is_exact
 from ...ir.types import Order
 from . import extrema
 from .elementwise import maximum, minimum
@@ -41,7 +41,7 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 def reduce(tile: Any, shape, *, op: str, axes: tuple[int, ...], order: Order, loc: Any, **_: Any) -> Any:
     """`tile_reduce`."""
-    exact = op in ("max", "min", "and", "or") or jnp.issubdtype(tile.dtype, np.integer)
+    exact = is_exact(op, tile.dtype)
     if not exact and order not in (Order.UNORDERED_TREE, Order.ORDERED_TREE):
         return fold_in_order(tile, shape, identity(op, tile.dtype), axes, order, COMBINE[op])
     tile = masked(tile, shape, identity(op, tile.dtype), axes)

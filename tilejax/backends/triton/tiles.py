@@ -160,6 +160,13 @@ def tree(arrays: Sequence[Any], axis: int, combine: Callable[..., Sequence[Any]]
     return [lax.reshape(a, a.shape[:-1]) for a in arrays]
 
 
+def widened(tile: Any) -> Any:
+    """The values in four bytes at least, in which Triton computes and reduces."""
+    if tile.dtype.itemsize >= 4:
+        return tile
+    return tile.astype(np.float32 if jnp.issubdtype(tile.dtype, np.floating) else np.int32)
+
+
 def along(reduction: Callable[..., Any], tile: Any, axes: Sequence[int], **options: Any) -> Any:
     """A reduction over one axis after another, from the last."""
     for axis in sorted(axes, reverse=True):

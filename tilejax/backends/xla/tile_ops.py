@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ir.monoids import COMBINE, identity
+from ...ir.monoids import COMBINE, identity, is_exact
 from ...ir.types import Order
 from . import bfloat16, onehot
 from .cumulative import cumulative
@@ -81,8 +81,7 @@ def reduce_entries(plan: Plan, val: Val, op: str, entries: Sequence[Entry], *, q
 
 def reduce(plan: Plan, val: Val, *, op: str, axes: tuple[int, ...], order: Order, **_: Any) -> Val:
     """`tile_reduce`."""
-    free = op in ("max", "min", "and", "or") or jnp.issubdtype(val.dtype, np.integer)
-    if order is Order.UNORDERED_TREE or free:
+    if order is Order.UNORDERED_TREE or is_exact(op, val.dtype):
         needed = [i for i in axes if val.shape[i] != 1]
         if val.stack:
             return drop_dims(_reduce_stack(plan, val, op, needed), val.shape, axes)
