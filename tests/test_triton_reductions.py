@@ -176,7 +176,7 @@ def test_what_a_program_stores_and_loads_stays_in_order():
 
 
 def updating(columns):
-    """A kernel of programs that each take a row and the four elements of an updated one, which they overwrite.
+    """A kernel of programs that each take a row, and four elements of an updated one, which they overwrite.
     The function decorated gives what is stored then, in so many columns."""
 
     def decorate(body):
