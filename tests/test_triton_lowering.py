@@ -1,5 +1,6 @@
 """Kernels lowered for NVIDIA GPUs through Triton, without one."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -12,6 +13,7 @@ from test_triton import interpreted
 
 import tilejax as tj
 from tilejax import kernels
+from tilejax.backends.triton import lower
 
 S = jax.ShapeDtypeStruct
 F32, I32 = np.float32, np.int32
@@ -177,6 +179,28 @@ def test_kernels_of_several_devices(name, backend):
     value_and_grad = jax.value_and_grad(total, argnums=len(ARGS[name]) - 1)
     text = jax.jit(value_and_grad).trace(*ARGS[name]).lower(lowering_platforms=("cuda",)).as_text()
     assert "gpu.triton" in text
+
+
+def test_for_amd():
+    """The same path without NVIDIA's instructions; it has been run nowhere."""
+    with gpu():
+        traced = tj.jit(kernels.softmax, backend="triton").trace(MATRIX)
+        assert "gpu.triton" in traced.lower(lowering_platforms=("rocm",)).as_text()
+
+
+def test_the_users_number_of_warps():
+    with gpu():
+        kernel = tj.jit(kernels.softmax, backend="triton", compiler_params={"num_warps": 2})
+        text = kernel.trace(MATRIX).lower(lowering_platforms=("cuda",)).as_text()
+    assert "num_warps = 2 " in text
+
+
+@pytest.mark.parametrize(("shape", "wide"), [((70_000, 40_000), True), ((700, 400), False)])
+def test_offsets_are_of_64_bits_where_a_view_needs_them(shape, wide):
+    traced = kernels.copy.__wrapped__._tilejax_kernel.trace((S(shape, np.int8),), {})
+    run = functools.partial(lower.run, traced.program, num_warps=None, num_stages=None)
+    launch = jax.make_jaxpr(lambda *operands: run(operands))(*traced.operands)
+    assert ("i64[" in str(launch)) == wide
 
 
 def test_several_threads_at_once():
